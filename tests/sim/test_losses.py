@@ -225,6 +225,14 @@ def test_gradients_of_probabilities_of_zero_and_one_are_finite(dtype: str) -> No
         np.testing.assert_array_equal(np.sign(slope), [0, -1, 1, 0])
 
 
+def test_the_divergence_of_negative_shares_is_nan() -> None:
+    """As in PyTorch, which shows that targets are not probabilities."""
+    shares = np.float32([-0.5, 0.0, 0.5])
+    found = losses.kl_divergence(mm.zeros(3), shares, reduction="none").numpy()
+    wanted = F.kl_div(torch.zeros(3), torch.asarray(shares), reduction="none")
+    np.testing.assert_allclose(found, wanted)
+
+
 def test_the_divergence_of_distributions_is_a_mean_over_the_batch() -> None:
     with current("inline"):
         x, t = mm.asarray(np.log(SHARES)), mm.asarray(PROBABILITIES)

@@ -169,3 +169,10 @@ def test_hits_have_a_label_in_range_and_an_output(k: int) -> None:
         found = float(mm.nn.metrics.top_k_accuracy(mm.asarray(outputs), mm.asarray(labels), k))
     hits = [True, False, False, k >= 3, False, k >= 2]
     assert found == pytest.approx(sum(hits) / 6)
+
+
+@pytest.mark.parametrize("label", [3, -1, 5])
+def test_a_sample_without_a_largest_output_is_a_miss(label: int) -> None:
+    """Whatever number its label has, in range or not."""
+    outputs = mm.asarray([[np.nan, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    assert float(mm.nn.metrics.accuracy(outputs, mm.asarray([label, 1]))) == 0.5

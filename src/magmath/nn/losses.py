@@ -323,9 +323,8 @@ def kl_divergence(
     if log_targets:
         losses = elementwise.exp(targets) * (targets - outputs)
     else:
-        positive = targets > 0
-        logarithm = elementwise.log(where(positive, targets, 1.0))
-        losses = where(positive, targets * logarithm, 0.0) - targets * outputs
+        logarithm = elementwise.log(where(targets == 0, 1.0, targets))  # 0 · log 0 is 0
+        losses = targets * logarithm - targets * outputs
     if reduction == "batchmean":
         return astype(_wide_sum(losses) / outputs.shape[0], losses.dtype, copy=False)
     return _reduced(losses, reduction)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, final
 
 from magmath.api import elementwise, reductions
 from magmath.api.creation import full
-from magmath.api.data_types import astype
+from magmath.api.data_types import astype, iinfo
 from magmath.api.manipulation import reshape
 from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
@@ -293,10 +293,10 @@ def _class_of(x: Array) -> Array:
 
 
 def _first_maximum(rows: Array) -> Array:
-    """Return `argmax` of each row, by operations that have a native form; the number of columns for
-    rows with nan."""
+    """Return `argmax` of each row, by operations that have a native form; a number that is no label
+    for rows with nan."""
     largest = rows == reductions.max(rows, axis=1, keepdims=True)
-    return reductions.min(where(largest, _columns(rows), rows.shape[1]), axis=1)
+    return reductions.min(where(largest, _columns(rows), iinfo(int64).max), axis=1)
 
 
 def _columns(rows: Array) -> Array:

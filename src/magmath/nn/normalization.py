@@ -6,6 +6,7 @@ Moments of half types are computed in float32.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from magmath.api import elementwise, statistics
@@ -201,6 +202,11 @@ def instance_norm(
         raise ShapeError(
             f"instance_norm: takes (N, channels, *space), was given {x.shape}"
             "; add a dimension with mm.expand_dims"
+        )
+    if prod(x.shape[2:]) == 1:
+        raise ShapeError(
+            f"instance_norm: needs more than one value of each channel of an image, to compute a "
+            f"variance; was given {x.shape}; use larger images, or layer_norm over the channels"
         )
     return _group_norm("instance_norm", x, x.shape[1], weight, bias, epsilon)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from magmath.api.activations import relu, sigmoid
 from magmath.api.creation import zeros
-from magmath.api.data_types import astype, result_type
+from magmath.api.data_types import astype
 from magmath.api.elementwise import tanh
 from magmath.api.manipulation import concat, stack, swapaxes
 from magmath.arrays.array import Array, as_array
@@ -252,8 +252,9 @@ def _next_state(
     shape = (x.shape[0], weights[1].shape[0])
     if state is None:
         state = (zeros(shape, dtype=x.dtype),) * kind.states
+    added = linear(x, weights[0], *weights[2:3])
     return kind.next_state(
-        linear(x, weights[0], *weights[2:3]), weights, _checked_state(kind, state, shape, name)
+        added, weights, _in_type(_checked_state(kind, state, shape, name), added)
     )
 
 
@@ -299,8 +300,7 @@ def _scanned(
 ) -> tuple[Array, RecurrentState]:
     """Return the outputs of one direction at all times, and its last state."""
     added = swapaxes(linear(x, weights[0], *weights[2:3]), 0, 1)
-    common = result_type(added, *state)  # steps keep the type of the state
-    state = tuple(astype(value, common, copy=False) for value in state)
+    state = _in_type(state, added)
 
     def step(state: RecurrentState, row: Array) -> tuple[RecurrentState, Array]:
         following = kind.next_state(row, weights, state)
@@ -308,6 +308,12 @@ def _scanned(
 
     last, outputs = scan(step, state, added, reverse=backwards)
     return swapaxes(outputs, 0, 1), last
+
+
+def _in_type(state: RecurrentState, added: Array) -> RecurrentState:
+    """Return a state in the type of the products of the inputs: zeros of NumPy, which are float64,
+    do not widen a network, and a state of float32 does not end half types."""
+    return tuple([astype(value, added.dtype, copy=False) for value in state])
 
 
 def _check_weights(

@@ -15,6 +15,7 @@ from magmath.api.manipulation import moveaxis, permute_dims, reshape, swapaxes
 from magmath.api.padding import pad as pad_array
 from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
@@ -59,6 +60,14 @@ def interpolate(
         )
     if antialias and kind not in ("linear", "cubic"):
         raise OptionError(f"interpolate: antialias has no meaning for mode {mode!r}; leave it out")
+    if align_corners is not None and kind not in ("linear", "cubic"):
+        raise OptionError(
+            f"interpolate: align_corners has no meaning for mode {mode!r}; leave it out"
+        )
+    if recompute_scale_factor and size is not None:
+        raise OptionError(
+            "interpolate: recompute_scale_factor has a meaning with scale_factor alone; leave it out"
+        )
     new = _new_space(x.shape[2:], size, scale_factor)
     if kind == "area":
         return adaptive_avg_pool(x, new, name="interpolate")
@@ -172,7 +181,7 @@ def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float =
     mode     "constant" (`value`), "reflect", "replicate" or "circular"
     """
     x = as_array("pad", x)
-    widths = [int(n) for n in padding]
+    widths = [require_integer("pad: padding", n, -max(x.shape, default=0)) for n in padding]
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
         raise ShapeError(
             f"pad: needs a number before and one after each dimension, from the last one on; was "

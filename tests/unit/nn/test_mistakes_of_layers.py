@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 import magmath as mm
 from magmath.arrays.tree import flatten
 from magmath.errors import DTypeError, OptionError, ShapeError, WeightsError
+from magmath.nn import functional as f
 
 
 @pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
@@ -324,3 +325,40 @@ def test_same_padding_of_a_transposed_convolution_fixes_the_size() -> None:
         with pytest.raises(OptionError, match=r"n · stride elements, was given output_padding"):
             F.conv_transpose2d(x, w, stride=2, padding="same", output_padding=added)
     assert F.conv_transpose2d(x, w, stride=2, padding="same").shape == (1, 1, 8, 8)
+
+
+IMAGES = np.ones((1, 1, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: mm.nn.InstanceNorm()(mm.ones((2, 3, 1, 1))), ShapeError),
+        (lambda: mm.nn.BatchNorm(running_moments=False).eval()(mm.ones((1, 3))), ShapeError),
+        (lambda: f.interpolate(IMAGES, (6, 6), align_corners=True), OptionError),
+        (lambda: f.interpolate(IMAGES, (6, 6), mode="area", align_corners=False), OptionError),
+        (
+            lambda: f.interpolate(IMAGES, 6, mode="bilinear", recompute_scale_factor=True),
+            OptionError,
+        ),
+        (lambda: f.pad(IMAGES, (1.9, 1.9)), OptionError),
+    ],
+)
+def test_inputs_and_options_without_meaning_are_refused(
+    call: Callable[[], Any], error: type[Exception]
+) -> None:
+    """PyTorch refuses them too."""
+    with pytest.raises(error):
+        call()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_state_of_a_recurrent_layer_does_not_change_its_type(dtype: str) -> None:
+    x, zero = mm.ones((2, 5, 3), dtype=dtype), np.zeros((1, 2, 4))
+    weights = {n: mm.random.normal(shape=(n, 16)).astype(dtype) for n in (3, 4)}
+    pair = (weights[3], weights[4])
+    hidden, last = f.lstm(x, [pair], (zero, zero))
+    cell = f.lstm_cell(x[:, 0], pair, (zero[0], zero[0]))
+    assert {y.dtype.name for y in (hidden, *last, *cell)} == {dtype}
+    assert mm.nn.GRU(4)(mm.ones((2, 5, 3)), zero)[0].dtype == mm.float32
+    assert mm.nn.GRUCell(4)(mm.ones((2, 3)), zero[0]).dtype == mm.float32

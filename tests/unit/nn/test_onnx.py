@@ -336,6 +336,19 @@ class Forked(nn.Module):
         return {"scores": self.called(x), "kept": mm.clip(x, 0.0, 6.0)}
 
 
+class Doubled(nn.Module):
+    """A network for images of even extents."""
+
+    def __init__(self) -> None:
+        self.down, self.up = (
+            nn.Conv2d(4, 3, stride=2, padding=1),
+            nn.ConvTranspose2d(2, 2, stride=2),
+        )
+
+    def __call__(self, x: Any) -> Any:
+        return mm.concat([x, self.up(self.down(x))], axis=1)
+
+
 OPEN: dict[str, tuple[Callable[[], Any], tuple[int, ...], Any, list[tuple[int, ...]]]] = {
     "images": (lambda: nn.zoo.resnet20(), (2, 3, 32, 32), (0, 2, 3), [(1, 3, 64, 48), (3, 3, 40, 36)]),
     "strides": (lambda: nn.Sequential([nn.Conv2d(4, 3, stride=2, padding=1), nn.BatchNorm(), nn.ReLU(), nn.Conv2d(2, 1)]), (2, 3, 8, 8), (0, 2, 3), [(1, 3, 33, 47)]),
@@ -346,6 +359,10 @@ OPEN: dict[str, tuple[Callable[[], Any], tuple[int, ...], Any, list[tuple[int, .
     "triangle": (lambda: lambda x: mm.where(mm.tril(mm.ones((x.shape[0], x.shape[0]), dtype=mm.bool)), x @ x.T, 0.0), (4, 3), 1, [(9, 3)]),
     "count": (lambda: lambda x: x * np.float32(x.shape[0]) + mm.asarray(x.shape[0]), (4, 3), 1, [(7, 3)]),
     "limits": (lambda: lambda x: f.relu6(4 * x) + f.hardtanh(x), (9, 3), 1, [(7, 3)]),
+    "last": (lambda: lambda x: (x[:, -5:], x[:, :-5], x[:, -2:0:-1]), (2, 8), 2, [(2, 4), (3, 5), (1, 11)]),
+    "same": (lambda: nn.Sequential([nn.Conv2d(4, 3, stride=2, padding="same"), nn.MaxPool2d(3, 2, padding="same"), nn.GlobalAvgPool()]), (1, 3, 20, 20), (0, 2, 3), [(1, 3, 21, 17), (2, 3, 22, 19)]),
+    "last window": (lambda: nn.Sequential([nn.MaxPool2d(3, 2, ceil_mode=True), nn.MaxPool2d(2, 3, padding=1, ceil_mode=True)]), (1, 1, 21, 41), (0, 2, 3), [(1, 1, 10, 34), (2, 1, 13, 12), (1, 1, 11, 15)]),
+    "halved and doubled": (Doubled, (1, 2, 32, 32), (0, 2, 3), [(1, 2, 16, 8), (2, 2, 64, 32)]),
 }  # fmt: skip
 
 
@@ -388,6 +405,8 @@ TABLE = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
         (lambda x: x * min(x.shape[1], 6), (2, 5), 2, "other values than the module"),
         (lambda x: x + np.random.default_rng().normal(size=3), (4, 3), 1, "made again"),
         (lambda x: x + np.random.default_rng().normal(size=3), (4, 3), 0, "made again"),
+        (lambda x: x[:, : x.shape[1] // 2 * 2], (2, 6), 2, "other operations"),
+        (lambda x: f.avg_pool(x, 2, ceil_mode=True), (1, 2, 8, 6), (0, 2, 3), "other operations"),
         (lambda x: (x, 3), (4, 3), 1, "must return arrays, was given int"),
         (mm.atan2, (4, 3), 1, "write it in other operations$"),
     ],
@@ -685,6 +704,15 @@ def test_functions_that_lose_digits_are_written_so_that_they_do_not(tmp_path: Pa
     log, exp = ReferenceEvaluator(model).run(None, {"input": x})
     np.testing.assert_allclose(log, np.log1p(x), rtol=1e-6)
     np.testing.assert_allclose(exp, np.expm1(x / 2), rtol=2e-6)
+    y = np.asarray([-80.0, -20.0, -18.0, 0.5, 3.0], np.float32)
+    model = to_onnx(lambda x: (f.softplus(x), mm.erfc(x)), tmp_path / "x.onnx", y)
+    plus = ReferenceEvaluator(model).run(None, {"input": y})[0]
+    np.testing.assert_allclose(plus, np.logaddexp(y.astype(float), 0.0), rtol=1e-6)
+    y = np.asarray([-3.0, 0.0, 0.9, 1.1, 3.0, 6.0, 8.5], np.float32)
+    np.testing.assert_allclose(
+        ReferenceEvaluator(model).run(None, {"input": y})[1],
+        torch.special.erfc(torch.asarray(y.astype(float))), rtol=2e-5,
+    )  # fmt: skip
     model = to_onnx(lambda x: mm.logaddexp(x, x), tmp_path / "x.onnx", both)
     np.testing.assert_allclose(
         ReferenceEvaluator(model).run(None, {"input": both})[0], np.logaddexp(both, both), rtol=1e-6

@@ -68,8 +68,20 @@ def _slices(node: TracedNode) -> list[_AxisSlice]:
             stops = tuple([-END if stop < 0 else stop for stop in stops])
         elif stops == extent:
             stops = (END,) * len(stops)
-        slices.append(_AxisSlice(axis, starts, stops, steps[0]))
+        else:
+            stops = _from_end(stops, extent)
+        slices.append(_AxisSlice(axis, _from_end(starts, extent), stops, steps[0]))
     return slices
+
+
+def _from_end(bounds: Extent, extent: Extent) -> Extent:
+    """Return the bounds as a negative number that counts from the end, if one gives all of them.
+
+    Both Python and ONNX limit it for shorter axes, unlike the difference `extent - number`.
+    """
+    distances = {bound - n for bound, n in zip(bounds, extent, strict=True)}
+    is_from_end = is_varying(extent) and len(distances) == 1 and min(distances) < 0
+    return (distances.pop(),) * len(bounds) if is_from_end else bounds
 
 
 def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:

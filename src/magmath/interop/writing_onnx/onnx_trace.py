@@ -8,6 +8,7 @@ between the traces depends on an extent, and the traces show how.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -31,7 +32,10 @@ TRACES = 2
 """The number of traces in which a named extent is larger than in the first trace."""
 ADDED, ADDED_TO_SPACE = (2, 6), (64, 160)
 """What is added to a named extent in these traces: two numbers tell a multiple of an extent from a
-part of it. Images are enlarged by more, so that their extents differ after strides too."""
+part of it. Images are enlarged by more, so that their extents differ after strides too, and by
+multiples of 32, which networks that halve and double them need."""
+ODD, ODD_IN_SPACE = 7, 161
+"""What is added in one more trace, to see what depends on an extent modulo 2."""
 KEEP_FIXED = "pass variable_axes=0 for a model of the extents of the example"
 """The remedy of errors about extents."""
 
@@ -121,6 +125,11 @@ class TracedModule:
         places = _places_of_extents(examples, variable_axes)
         variants = _variants(places, examples)
         traces = [_traced(module, examples, places, sizes) for sizes in variants]
+        for sizes in _odd_variants(places, variants[0]):
+            # A network that halves and doubles its images takes no odd extents.
+            with suppress(Exception):
+                traces.append(_traced(module, examples, places, sizes))
+                variants.append(sizes)
         first = traces[0]
         self.variables: dict[Node, Any] = dict(first.trace.read)
         self.nested = first.nested
@@ -232,17 +241,37 @@ def _variants(
     nodes. Without a name there are two equal traces, which show what the module draws.
     """
     first: dict[str, int] = {}
-    added: dict[str, tuple[int, ...]] = {}
     for i, (name, ((index, axis), *_)) in enumerate(places.items()):
-        added[name] = ADDED if axis < 2 else ADDED_TO_SPACE
-        extent = max(1 + (8 << i), examples[index].shape[axis])
-        while extent in first.values() or any(
-            (extent + n).bit_count() == 1 for n in (0, *added[name])
+        step = 1 if axis < 2 else 32
+        extent = examples[index].shape[axis]
+        while (
+            extent <= 8 << i
+            or extent in first.values()
+            or any((extent + n).bit_count() == 1 for n in (0, *_added(axis), _odd(axis)))
         ):
-            extent += 1
+            extent += step
         first[name] = extent
-    larger = [{**first, name: first[name] + n} for name in places for n in added[name]]
+    larger = [
+        {**first, name: first[name] + n}
+        for name, ((_, axis), *_) in places.items()
+        for n in _added(axis)
+    ]
     return [first, *(larger or [first])]
+
+
+def _added(axis: int) -> tuple[int, int]:
+    return ADDED if axis < 2 else ADDED_TO_SPACE
+
+
+def _odd(axis: int) -> int:
+    return ODD if axis < 2 else ODD_IN_SPACE
+
+
+def _odd_variants(
+    places: Mapping[str, Sequence[Place]], first: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Return the extents of one more trace for each name."""
+    return [{**first, name: first[name] + _odd(axis)} for name, ((_, axis), *_) in places.items()]
 
 
 @final

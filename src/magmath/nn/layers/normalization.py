@@ -115,8 +115,8 @@ class BatchNorm(Module):
 
     In training mode the moments are those of the whole batch, however it is distributed, and
     `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In evaluation
-    mode the running moments are used, or without them those of the batch. Raises ShapeError for a
-    batch with a single value of each channel in training mode, such as a last batch of one sample;
+    mode the running moments are used, or without them those of the batch. Raises ShapeError for the
+    moments of a batch with a single value of each channel, such as a last batch of one sample;
     `fit` raises it before the first step. Source: Ioffe and Szegedy (2015).
     """
 
@@ -174,17 +174,17 @@ class BatchNorm(Module):
 
     def _check_count(self, x: Array, count: int) -> None:
         """Raise ShapeError if the moments of a batch would have no meaning."""
-        if self.training and count < 2 and not is_abstract_call():
+        if count < 2 and not is_abstract_call():
             sample_shape = [
                 n for axis, n in enumerate(x.shape) if axis not in (0, self.axis % x.ndim)
             ]
             raise ShapeError(
-                f"BatchNorm: training needs more than one value of each channel, to compute a "
-                f"variance; this batch has {x.shape[0]} samples of {math.prod(sample_shape)} "
+                f"BatchNorm: needs more than one value of each channel, to compute the variance of "
+                f"a batch; this batch has {x.shape[0]} samples of {math.prod(sample_shape)} "
                 f"values, shape {x.shape}; if it is the last batch of an epoch, choose a batch "
                 f"size that leaves no single sample, or leave it out by mm.data.Loader(…, "
-                f"drop_last=True); otherwise use larger batches, or module.eval() for the running "
-                f"moments"
+                f"drop_last=True); otherwise use larger batches, or module.eval() for the moments of "
+                f"a layer that keeps running ones"
             )
 
     def _keep(self, mean: Array, variance: Array, count: int) -> None:
