@@ -22,6 +22,7 @@ from magmath.api.random_integers import integers
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64
+from magmath.core.parameter_ranges import LARGEST_COUNT
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -64,7 +65,9 @@ class CountDistributions(DistributionMethods):
         draw.check("p", 0, 1, above=True)
         rate = -e.call("log1p", -draw.parameter("p"))
         whole = e.call("ceil", draw.standard(creation.EXPONENTIAL) / rate)
-        return whole_numbers(e.call("maximum", whole, constant(1, float64)), dtype, layout)
+        least, most = constant(1, float64), constant(LARGEST_COUNT, float64)
+        limited = e.call("minimum", e.call("maximum", whole, least), most)
+        return whole_numbers(limited, dtype, layout)
 
     def poisson(
         self,

@@ -15,7 +15,7 @@ from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number,
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
+from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import as_memory
 from magmath.core.dtypes import (
@@ -474,7 +474,7 @@ def python_number(value: Any) -> Any:
 
 def require_known(operation: str, remedy: str, *numbers: Any) -> None:
     """Raise NumberNeeded for traced numbers: arguments of a traced function, loop counters."""
-    if any(isinstance(number, TracedScalar) for number in numbers):
+    if any(isinstance(number, (TracedScalar, TypedScalar)) for number in numbers):
         raise NumberNeeded(
             f"{operation}: needs numbers that are known while the function is traced, was given an "
             f"argument of it; write {remedy} with a fixed n",

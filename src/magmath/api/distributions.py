@@ -56,8 +56,12 @@ class Distributions(CountDistributions, GammaDistributions):
         """Return numbers drawn evenly from [low, high)."""
         draw = self._draw("uniform", one_size("uniform", shape, size), dtype, low=low, high=high)
         draw.check_order("low", "high")
-        width = draw.difference("high", "low")
-        drawn = draw.standard(creation.UNIFORM) * width + draw.parameter("low")
+        drawn = draw.standard(creation.UNIFORM)
+        if not draw.has_numbers(low=0.0, high=1.0):
+            start = draw.parameter("low")
+            drawn = drawn * draw.difference("high", "low") + start
+            is_below = e.call("less", drawn, draw.parameter("high"))  # it may be rounded up
+            drawn = e.where(is_below, drawn, start)
         return draw.result(drawn, layout)
 
     def normal(

@@ -88,7 +88,7 @@ def multinomial(
     _check_probabilities(pvals)
     remaining_share = 1 - (cumulative_sum(probabilities) - probabilities)
     shares = where(remaining_share > 0, clip(probabilities / remaining_share, 0, 1), 0.0)
-    trials = broadcast_to(draw.parameter("n"), draw.shape)
+    trials = broadcast_to(e.call("floor", draw.parameter("n")), draw.shape)
     counts = []
     for i in range(probabilities.size - 1):
         counts.append(draw.sampled(samplers.BINOMIAL, trials, shares[i].node, dtype=int64))
@@ -105,9 +105,11 @@ def hypergeometric(
     of color i among the items of this and the later colors."""
     name = "multivariate_hypergeometric"
     draw = Draw(state, name, size, float64, nsample=nsample)
+    draw.check_range("nsample", samplers.ITEMS["nsample"])
+    _check_colors(draw, colors)
     items = Array(_vector(name, "colors", colors))
     later = sum(items) - cumulative_sum(items)
-    remaining_draws = broadcast_to(draw.parameter("nsample"), draw.shape)
+    remaining_draws = broadcast_to(e.call("floor", draw.parameter("nsample")), draw.shape)
     counts = []
     for i in range(items.size - 1):
         parameters = items[i].node, later[i].node, remaining_draws
@@ -115,6 +117,19 @@ def hypergeometric(
         remaining_draws = remaining_draws - e.astype(counts[-1], float64)
     counts.append(e.astype(remaining_draws, int64))
     return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
+
+
+def _check_colors(draw: Draw, colors: Any) -> None:
+    """Raise OptionError for numbers of items, if their values are known here, that are negative or
+    less than those to be drawn."""
+    if isinstance(colors, (Sequence, np.ndarray)):
+        values = np.asarray(colors, dtype=float)
+        if not (values >= 0).all():
+            raise OptionError(
+                f"random.{draw.name}: colors must be at least 0, was given {values.min():g}"
+                "; replace negative ones by 0"
+            )
+        draw.check_total("nsample", "the sum of colors", float(values.sum()))
 
 
 def _check_probabilities(pvals: Any) -> None:

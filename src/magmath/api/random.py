@@ -20,7 +20,7 @@ from magmath.api.distributions import Distributions
 from magmath.api.random_draw import DistributionParameter, DrawState, Size
 from magmath.arrays.array import Array
 from magmath.core.foreign_names import RANDOM_NAMES, hint, missing_in_module
-from magmath.core.integers import require_integer
+from magmath.core.integers import require_integer, require_seed
 from magmath.engine import session
 from magmath.engine.traces.stream_ranges import GENERATOR_STREAMS
 from magmath.engine.traces.stream_state import StreamState
@@ -60,9 +60,7 @@ class Generator(Distributions):
     """
 
     def __init__(self, seed: int) -> None:
-        self._own = StreamState(
-            require_integer("random.Generator: seed", seed, 0), GENERATOR_STREAMS
-        )
+        self._own = StreamState(require_seed("random.Generator: seed", seed), GENERATOR_STREAMS)
         self._seeds = SeedSequence(self._own.seed)
 
     @property
@@ -88,7 +86,7 @@ def default_rng(seed: int | Sequence[int] | Generator | None = None) -> Generato
     """
     if isinstance(seed, Generator):
         return seed
-    if isinstance(seed, Sequence):
+    if isinstance(seed, Sequence) or (isinstance(seed, int) and seed >= 1 << 63):
         seed = int(SeedSequence(seed).generate_state(1, uint64)[0]) >> 2
     return Generator(secrets.randbits(62) if seed is None else seed)
 
@@ -115,13 +113,14 @@ def set_state(state: Mapping[str, int]) -> None:
         require_integer(f"random.set_state: {name}", state[name], 0) for name in names
     ]
     engine = session.engine()
+    require_seed("random.set_state: seed", seed)
     engine.stream_state.resume(seed, number)
     engine.initial_stream_state.resume(seed, initial)
 
 
 def seed(value: int) -> None:
     """Restart the generator of the current pool with another seed."""
-    engine, number = session.engine(), require_integer("random.seed", value, 0)
+    engine, number = session.engine(), require_seed("random.seed", value)
     engine.stream_state.restart(number)
     engine.initial_stream_state.restart(number)
 

@@ -133,11 +133,18 @@ class Draw:
             )
 
     def difference(self, high: str, low: str) -> Node:
-        """Return the difference of two parameters; of numbers it is computed in float64."""
+        """Return the difference of two parameters, computed in float64."""
         last, first = self._parameters[high], self._parameters[low]
         if isinstance(first, float) and isinstance(last, float):
             return scalar(last - first, self.dtype)
-        return self.parameter(high) - self.parameter(low)
+        return e.astype(self.parameter(high, float64) - self.parameter(low, float64), self.dtype)
+
+    def has_numbers(self, **numbers: float) -> bool:
+        """Return True if these parameters are these numbers."""
+        return all(
+            isinstance(self._parameters[name], float) and self._parameters[name] == number
+            for name, number in numbers.items()
+        )
 
     def check_range(self, parameter: str, allowed: ParameterRange) -> None:
         """Raise OptionError if a parameter is a number outside of a range. For arrays the kernel
@@ -148,14 +155,19 @@ class Draw:
 
     def check_sum(self, part: str, *parts: str) -> None:
         """Raise OptionError if a parameter is a number larger than the sum of others."""
-        value, terms = self._parameters[part], [self._parameters[parameter] for parameter in parts]
-        if isinstance(value, float) and all(isinstance(x, float) for x in terms):
+        terms = [self._parameters[parameter] for parameter in parts]
+        if all(isinstance(x, float) for x in terms):
             total = sum(x for x in terms if isinstance(x, float))
-            if value > total:
-                raise OptionError(
-                    f"random.{self.name}: {part} must be at most {' + '.join(parts)}, was given "
-                    f"{value:g} and {total:g}"
-                )
+            self.check_total(part, " + ".join(parts), total)
+
+    def check_total(self, part: str, whole: str, total: float) -> None:
+        """Raise OptionError if a parameter is a number larger than a total, which `whole` names."""
+        value = self._parameters[part]
+        if isinstance(value, float) and value > total:
+            raise OptionError(
+                f"random.{self.name}: {part} must be at most {whole}, was given {value:g} and "
+                f"{total:g}"
+            )
 
     def result(self, node: Node, layout: LayoutLike) -> Array:
         """Return floating-point numbers as an array of the type and layout of the result."""

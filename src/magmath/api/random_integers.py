@@ -18,7 +18,7 @@ from magmath.api.creation import DTypeLike, normal_shape
 from magmath.api.random_draw import DistributionParameter, DrawState, Size, check_fits
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number_table
-from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.core.dtypes import DType, as_dtype, int64, integer_bounds
 from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
@@ -30,6 +30,7 @@ from magmath.ops.leaves import scalar
 
 _MODULO_WIDTH = 1 << 32
 _PART_BITS = 21
+_NUMBERS = (int, np.integer, TracedScalar, TypedScalar)
 Words = tuple[Node, Node]
 """126 random bits for each element: the 63 high ones and the 63 low ones."""
 
@@ -59,18 +60,22 @@ def integers(
     )
     shape = bounds_shape if size is None else normal_shape("random.integers", size)
     check_fits("random.integers", bounds_shape, shape)
+    start = _word(first)
     if isinstance(first, int) and isinstance(last, int):
         width = last - first + endpoint
-        start = _word(first)
         if width <= _MODULO_WIDTH:
             offset = e.call("remainder", _random_bits(state, shape), scalar(width, int64))
         else:
-            words = _random_bits(state, shape), _random_bits(state, shape)
-            offset = scaled(words, _word(width - 1))
-    else:
-        start = _word(first)
-        words = _random_bits(state, shape), _random_bits(state, shape)
-        offset = scaled(words, _word(last) - start - int(not endpoint))
+            offset = scaled(_random_words(state, shape), _word(width - 1))
+        return e.add(offset, start)
+    words = _random_words(state, shape)
+    largest = _word(last) - start - int(not endpoint)
+    offset = scaled(words, largest)
+    if all(isinstance(bound, _NUMBERS) for bound in bounds):  # the same integers as of known ones
+        difference = Array(largest)
+        is_narrow = ((difference >= 0) & (difference < _MODULO_WIDTH)).node
+        divisor = e.where(is_narrow, largest + 1, scalar(1, int64))
+        offset = e.where(is_narrow, e.call("remainder", words[0], divisor), offset)
     return e.add(offset, start)
 
 
@@ -85,6 +90,13 @@ def _random_bits(state: DrawState, shape: Shape) -> Node:
     """Return integers drawn evenly from [0, 2^63), from the next stream."""
     seed, stream = state.draw()
     return apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
+
+
+def _random_words(state: DrawState, shape: Shape) -> Words:
+    """Return 126 random bits for each element, from the next stream; the high ones are those that
+    `_random_bits` returns."""
+    bits = Array(_random_bits(state, (2, *shape)))
+    return bits[0].node, bits[1].node
 
 
 # wide ranges --------------------------------------------------------------------------------------

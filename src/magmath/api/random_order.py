@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.api.creation import asarray, normal_shape
+from magmath.api.creation import asarray, normal_shape, require_known
 from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import log
 from magmath.api.indexing import take, take_along_axis
@@ -18,7 +18,7 @@ from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import float64, int64
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -29,6 +29,7 @@ from magmath.ops import creation
 def permutation(state: DrawState, x: Any, axis: int) -> Array:
     """Return 0 … x-1, or the entries of an array along an axis, in random order; those of a list of
     texts as an array of NumPy."""
+    require_known("random.permutation", "random.permutation(n)", x)
     if isinstance(x, (int, np.integer)):
         return _order(state, int(x), int(x))
     if (entries := _objects(x)) is not None:
@@ -76,6 +77,7 @@ def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: in
     if (entries := _objects(a)) is not None:
         positions: Any = choice(state, len(entries), size, replace, p, 0).numpy()
         return entries[positions]  # type: ignore[no-any-return]
+    require_known("random.choice", "random.choice(n, …)", a)
     values = None if isinstance(a, (int, np.integer)) else asarray(a)
     if values is not None:
         axis = normalize_axis("random.choice", axis, values.ndim)
@@ -107,8 +109,8 @@ def _weighted_positions(
 ) -> Array:
     """Return positions drawn with these probabilities."""
     if replace:
-        limits = cumulative_sum(probabilities)
-        draw = Draw(state, "choice", shape, limits.dtype)
+        limits = cumulative_sum(probabilities, dtype=float64)  # narrow types lose small ones
+        draw = Draw(state, "choice", shape, float64)
         drawn = Array(draw.standard(creation.UNIFORM))
         return searchsorted(limits / limits[-1], drawn, "right")
     # The largest of log p plus noise of Gumbel's distribution.

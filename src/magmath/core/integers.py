@@ -17,6 +17,15 @@ def is_integer(value: object) -> TypeIs[int]:
     return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
+def require_seed(name: str, value: object) -> int:
+    """Return a seed of random numbers as an int. Raises OptionError unless it is an integer from 0
+    to 2^63 - 1."""
+    number = require_integer(name, value, 0)
+    if number >= 1 << 63:
+        raise OptionError(f"{name} must be less than 2^63, was given {number}; pass it % 2**63")
+    return number
+
+
 def require_integer(name: str, value: object, min_value: int) -> int:
     """Return `value` as an int. Raises OptionError unless it is an integer of at least
     `min_value`."""

@@ -7,6 +7,8 @@ from typing import Final, final
 
 LARGEST: Final = 1e12
 """The largest parameter. Factorials of larger numbers have no correct digit after the point."""
+LARGEST_COUNT: Final = float(2**63 - 1024)
+"""The largest number of float64 that int64 has."""
 MAX_ITEMS: Final = 1e9
 """The most items of a kind in a hypergeometric distribution, as in NumPy."""
 MIN_EXPONENT: Final = 1.0001

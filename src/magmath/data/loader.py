@@ -16,7 +16,7 @@ from typing import Any, Protocol, final
 import numpy as np
 import numpy.typing as npt
 
-from magmath.core.integers import require_integer
+from magmath.core.integers import require_integer, require_seed
 from magmath.core.keyword_hints import KeywordHints
 from magmath.data.thread_tuning import BATCHES_AHEAD, ThreadTuning
 from magmath.data.transforms import Transform, apply_transforms
@@ -113,7 +113,7 @@ class Loader(metaclass=KeywordHints):
         self.batch_size = require_integer("Loader: batch_size", batch_size, 1)
         self.transforms = tuple(transforms)
         self.shuffle = shuffle
-        self.seed = require_integer("Loader: seed", seed, 0)
+        self.seed = require_seed("Loader: seed", seed)
         first = min(len(os.sched_getaffinity(0)), 4) if threads is None else threads
         self._threads = require_integer("Loader: threads", first, 0)
         self._tuning = ThreadTuning(self._threads) if threads is None else None

@@ -43,10 +43,14 @@ class EagerProgram:
     ) -> None:
         leaves = (*arrays, *numbers)  # of which some may be read by none of the nodes
         name = {node: f"x{i}" for i, node in enumerate(dict.fromkeys((*leaves, *order)))}
-        self._kinds = [NUMPY[x.dtype] for x in numbers]
         self._nodes: list[Node] = []
-        self._names: dict[str, Any] = {"empty": np.empty}
+        self._names: dict[str, Any] = {"empty": np.empty, "array": np.array}
         lines = [f"def program({', '.join(name[x] for x in leaves)}):"]
+        if numbers:
+            self._names.update({f"type_{name[x]}": NUMPY[x.dtype] for x in numbers})
+            converted = [f"{name[x]} = array({name[x]}, type_{name[x]})" for x in numbers]
+            lines.append(f"    {'; '.join(converted)}")
+        self._first_line = len(lines) + 1
         memory = _ReusedMemory(order, outputs)
         for node in order:
             if node in leaves:
@@ -108,9 +112,7 @@ class EagerProgram:
         run: Any = silent_context().run
         try:
             if numbers:
-                kinds = self._kinds
-                values = [np.array(x, kind) for x, kind in zip(numbers, kinds, strict=True)]
-                results: Any = run(self._program, *arrays, *values)
+                results: Any = run(self._program, *arrays, *numbers)
             elif len(arrays) == 1:  # a starred call takes as long as a short sum
                 results = run(self._program, arrays[0])
             else:
@@ -128,7 +130,7 @@ class EagerProgram:
         while traceback is not None and traceback.tb_frame.f_code is not code:
             traceback = traceback.tb_next
         position = 1 if traceback is None else traceback.tb_lineno
-        return self._nodes[position - 2]  # after the head of the function
+        return self._nodes[max(position - self._first_line, -1)]
 
 
 @final

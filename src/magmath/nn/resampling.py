@@ -66,7 +66,8 @@ def interpolate(
         )
     if recompute_scale_factor and size is not None:
         raise OptionError(
-            "interpolate: recompute_scale_factor has a meaning with scale_factor alone; leave it out"
+            "interpolate: recompute_scale_factor has a meaning with scale_factor alone"
+            "; leave it out"
         )
     new = _new_space(x.shape[2:], size, scale_factor)
     if kind == "area":

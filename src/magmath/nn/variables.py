@@ -13,7 +13,7 @@ from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, as_dtype, float32, int64
-from magmath.core.integers import require_integer
+from magmath.core.integers import require_seed
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
@@ -158,7 +158,7 @@ class RngState(Variable, Distributions):
 
 def _seed_and_stream(seed: int | None) -> list[int]:
     if seed is not None:
-        return [require_integer("RngState: seed", seed, 0), GENERATOR_STREAMS]
+        return [require_seed("RngState: seed", seed), GENERATOR_STREAMS]
     state = session.engine().initial_stream_state
     return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_OF_MODULE]
 

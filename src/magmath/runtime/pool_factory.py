@@ -11,7 +11,7 @@ from typing import final
 
 from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.gc_threshold import collect_less_often
-from magmath.core.integers import require_integer
+from magmath.core.integers import require_integer, require_seed
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
 from magmath.runtime.device import check_device_name, choose_device
@@ -85,7 +85,7 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     machine does not have, and WorkerError if the launcher is missing or a host does not answer.
     """
     workers = require_integer("init: workers", options.workers, 0)
-    seed = require_integer("init: seed", options.seed, 0)
+    seed = require_seed("init: seed", options.seed)
     limit = _memory_limit(options.memory_limit)
     workspace = require_integer("init: workspace_limit", options.workspace_limit, 0)
     _check_timeout(options.heartbeat_timeout)

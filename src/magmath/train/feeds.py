@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType, int64
-from magmath.core.integers import require_integer
+from magmath.core.integers import require_integer, require_seed
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.traces.stream_ranges import ORDER_STREAMS
@@ -91,7 +91,7 @@ def sample_order(count: int, *, epoch: int = 0, seed: int = 0) -> Array:
     """
     count = require_integer("sample_order: count", count, 0)
     epoch = require_integer("sample_order: epoch", epoch, 0)
-    seed = require_integer("sample_order: seed", seed, 0)
+    seed = require_seed("sample_order: seed", seed)
     return Array(_order(count, constant(epoch, int64), constant(seed, int64)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -178,3 +179,102 @@ def test_entries_of_probability_zero_are_never_drawn() -> None:
         mm.random.choice(4, 3, False, p)
     with pytest.raises(OptionError, match="pvals must be at least 0"):
         mm.random.multinomial(10, [0.6, -0.2, 0.6])
+
+
+@pytest.mark.parametrize("number", [int, np.int64])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 10), (-3, 2), (0, 2**32), (0, 2**32 + 1), (5, 2**62)]
+)
+def test_bounds_may_be_arguments_of_compiled_functions(low: int, high: int, number: Any) -> None:
+    """They draw the same numbers as uncompiled, and leave the generator at the same stream."""
+    mm.init(workers=0, seed=4)
+
+    def draw(low: Any, high: Any) -> Any:
+        return mm.random.integers(low, high, 7), mm.random.uniform(size=3)
+
+    rows = []
+    for function in (draw, mm.compile(draw)):
+        mm.random.seed(0)
+        rows.append(
+            [x.numpy() for x in (*function(number(low), number(high)), mm.random.uniform())]
+        )
+    for plain, compiled in zip(*rows, strict=True):
+        np.testing.assert_array_equal(plain, compiled)
+
+
+def test_bounds_may_be_counters_of_loops() -> None:
+    mm.init(workers=0, seed=4)
+    wanted = mm.stack([mm.random.integers(0, i + 1, 5) for i in range(6)])
+    mm.random.seed(4)
+    rows = mm.expand_dims(mm.arange(6), axis=1)
+    found = mm.fori_loop(
+        0, 6, lambda i, x: mm.where(rows == i, mm.random.integers(0, i + 1, 5), x),
+        mm.zeros((6, 5), dtype=mm.int64),
+    )  # fmt: skip
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+
+
+@pytest.mark.parametrize("name", ["permutation", "choice"])
+def test_numbers_of_entries_may_be_arguments_of_compiled_functions(name: str) -> None:
+    mm.init(workers=0, seed=4)
+    draw = getattr(mm.random, name)
+    rows = []
+    for function in (draw, mm.compile(lambda n: draw(n))):
+        mm.random.seed(0)
+        rows.append([np.asarray(function(n)) for n in (5, np.int64(6), 7)])
+    for plain, compiled in zip(*rows, strict=True):
+        np.testing.assert_array_equal(plain, compiled)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("of_arrays", [False, True])
+def test_uniform_numbers_are_below_the_upper_bound(dtype: str, of_arrays: bool) -> None:
+    mm.init(workers=0, seed=4)
+    low, high = 1.0, 1.5 if dtype == "float32" else 2.0
+    bounds = (mm.asarray(low), mm.asarray(high)) if of_arrays else (low, high)
+    drawn = mm.random.uniform(*bounds, 50_000, dtype=dtype)
+    assert float(mm.min(drawn)) >= low
+    assert float(mm.max(drawn)) < high
+    assert float(mm.random.uniform(2.0, 2.0, dtype=dtype)) == 2.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_probabilities_of_narrow_types_leave_no_entry_out(dtype: str) -> None:
+    mm.init(workers=0, seed=4)
+    count = 4096
+    drawn = mm.random.choice(count, 200_000, p=np.full(count, 1 / count, dtype))
+    assert len(np.unique(drawn.numpy())) == count
+
+
+def test_whole_numbers_are_limited_to_int64() -> None:
+    mm.init(workers=0, seed=4)
+    assert int(mm.min(mm.random.geometric(1e-20, 20))) > 2**60
+    assert int(mm.sum(mm.random.multinomial(2.5, [0.5, 0.5]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("colors", "sample"), [([2, 2], 10), ([3], -5), ([-1, 5], 2), (np.array([3]), 4)]
+)
+def test_no_more_items_are_drawn_than_there_are(colors: Any, sample: int) -> None:
+    mm.init(workers=0, seed=4)
+    with pytest.raises(OptionError):
+        mm.random.multivariate_hypergeometric(colors, sample)
+
+
+@pytest.mark.parametrize(
+    "seeded",
+    [
+        mm.random.seed,
+        mm.random.Generator,
+        lambda seed: mm.init(workers=0, seed=seed),
+        mm.nn.RngState,
+        lambda seed: mm.nn.Dropout(seed=seed)(mm.ones(3)),
+    ],
+)
+def test_seeds_have_63_bits(seeded: Callable[[int], Any]) -> None:
+    mm.init(workers=0)
+    with pytest.raises(OptionError, match=r"less than 2\^63"):
+        seeded(2**63)
+    mm.random.seed(2**63 - 1)
+    mm.random.uniform()
+    assert mm.random.default_rng(2**127).uniform() < 1  # as NumPy's, of any size

@@ -4,6 +4,7 @@ double precision is another value, and have the type of an array of integers."""
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -330,3 +331,13 @@ def test_weights_of_losses_lose_no_digits() -> None:
     assert float(mm.nn.cross_entropy(scores, labels, weight=LIST)) == float(exact)
     squares = float(mm.nn.mean_squared_error(mm.asarray(X) * 2, LIST))
     assert squares == pytest.approx(np.mean(X**2), rel=1e-15)
+
+
+def test_a_number_beyond_the_type_is_infinite_without_a_warning() -> None:
+    """In every call: later ones take a faster way than the first."""
+    x = mm.asarray(np.ones(3, np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            y = x * 1e300
+            assert np.isinf(y.numpy()).all()

@@ -183,8 +183,8 @@ class BatchNorm(Module):
                 f"a batch; this batch has {x.shape[0]} samples of {math.prod(sample_shape)} "
                 f"values, shape {x.shape}; if it is the last batch of an epoch, choose a batch "
                 f"size that leaves no single sample, or leave it out by mm.data.Loader(…, "
-                f"drop_last=True); otherwise use larger batches, or module.eval() for the moments of "
-                f"a layer that keeps running ones"
+                f"drop_last=True); otherwise use larger batches, or module.eval() for the moments "
+                f"of a layer that keeps running ones"
             )
 
     def _keep(self, mean: Array, variance: Array, count: int) -> None:
