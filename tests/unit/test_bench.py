@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -575,6 +577,25 @@ def test_roof_computes_the_products_of_the_step() -> None:
             returned = call()
             result = returned if name == "oneDNN" else out  # the others write into `out`
             np.testing.assert_allclose(result, left.numpy() @ right.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_contestant_exists(name: str) -> None:
+    """A library that is not installed leaves a system out; a wrong name would do so silently."""
+    for system in BENCHES[name].systems(RunOptions()):
+        module, function = system.factory.split(":")
+        spec = find_spec(module)
+        assert spec is not None and spec.origin is not None, system.factory
+        definitions = ast.walk(ast.parse(Path(spec.origin).read_text()))
+        functions = {node.name for node in definitions if isinstance(node, ast.FunctionDef)}
+        assert function in functions, system.factory
+
+
+def test_a_missing_module_of_magmath_is_a_failure(scripted: Any) -> None:
+    wrong = System("wrong", "magmath.bench.peers.no_such_module:numpy")
+    result = run(scripted("A own"), wrong)
+    assert not result.absent
+    assert result.cases[0].systems["wrong"].state == "failed"
 
 
 def test_ratios_of_several_cases_are_summarized() -> None:

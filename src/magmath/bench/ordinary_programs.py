@@ -42,7 +42,9 @@ def _has(variant: str) -> Callable[[Case], str]:
 
 
 def _peer(name: str, factory: str, peer: str, variant: str) -> System:
-    return System(name, f"{PEERS}.programs:{factory}", peer=peer, unsupported_reason=_has(variant))
+    return System(
+        name, f"{PEERS}.ordinary_programs:{factory}", peer=peer, unsupported_reason=_has(variant)
+    )
 
 
 def _systems(options: RunOptions) -> list[System]:

@@ -134,7 +134,8 @@ def answer_requests(factory: str, channel: Any) -> None:
         service = ContestantService(contestant)
         send({"ok": {"versions": contestant.versions(), "rank": rank()}})
     except ImportError as error:
-        send({"absent": str(error), **failure(error)})
+        is_own = (error.name or "").partition(".")[0] == "magmath"  # which is a fault, not absence
+        send({**({} if is_own else {"absent": str(error)}), **failure(error)})
         return
     except Exception as error:
         send(failure(error))
