@@ -585,7 +585,8 @@ def test_every_contestant_exists(name: str) -> None:
     for system in BENCHES[name].systems(RunOptions()):
         module, function = system.factory.split(":")
         spec = find_spec(module)
-        assert spec is not None and spec.origin is not None, system.factory
+        assert spec is not None, system.factory
+        assert spec.origin is not None, system.factory
         definitions = ast.walk(ast.parse(Path(spec.origin).read_text()))
         functions = {node.name for node in definitions if isinstance(node, ast.FunctionDef)}
         assert function in functions, system.factory
