@@ -451,6 +451,39 @@ def test_groups_of_parameters_that_a_loop_lists(
         assert sorted(optimizer.state_dict()) == states
 
 
+def test_groups_match_the_paths_of_the_module_that_is_trained() -> None:
+    """An encoder that was a part of another module keeps the names of its variables there."""
+
+    class Pretrained(mm.nn.Module):
+        def __init__(self, encoder: mm.nn.Module) -> None:
+            self.body, self.out = encoder, mm.nn.Dense(3)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.out(self.body(x))
+
+    class Classifier(mm.nn.Module):
+        def __init__(self, encoder: mm.nn.Module) -> None:
+            self.encoder, self.head = encoder, mm.nn.Dense(3)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.head(self.encoder(x))
+
+    mm.init(workers=0)
+    x, encoder = np.ones((4, 3), np.float32), mm.nn.Dense(3)
+    mm.train.Trainer(Pretrained(encoder), "mean_squared_error").fit(x, x, epochs=1)
+    former = encoder.weight.numpy()
+    adam = Adam(1e-2, groups={"encoder.*": {"learning_rate": 0.0}})
+    model = Classifier(encoder)
+    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    np.testing.assert_array_equal(encoder.weight.numpy(), former)
+    adam = Adam(1e-2, groups={"*coder.bias": {}})
+    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    assert (encoder.weight.numpy() != former).any()
+    with pytest.raises(OptionError, match="no parameter matches 'base"):
+        adam = Adam(1e-2, groups={"base.*": {}})
+        mm.train.Trainer(model, "mean_squared_error", adam).fit(x, x, epochs=1)
+
+
 def test_groups_may_have_schedules_and_other_states() -> None:
     """A rate of its own that changes, and amsgrad for one variable only."""
     with current("inline"):

@@ -83,8 +83,9 @@ class Optimizer(metaclass=KeywordHints):
     clip_value    limits each element of the gradients to ±clip_value
     clip_norm     scales all gradients of a step by one factor, so that their common 2-norm, over
                   all variables and workers, is at most clip_norm
-    groups        other settings for some variables, by a pattern of their names, such as
-                  `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches is used
+    groups        other settings for some variables, by a pattern of their names or, in `fit`, of
+                  their paths, such as `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that
+                  matches is used
 
     The rate is a scalar of the program, so changing it does not recompile. The other settings
     cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
@@ -241,13 +242,14 @@ class Optimizer(metaclass=KeywordHints):
         return ParameterNodes(value, states, count, parameter.group)
 
     def _required_states(self, v: Variable) -> RequiredStates:
-        group = self._groups.index(v.name)
+        group = self._groups.index(v)
         member = self._groups.members[group]
         return RequiredStates(member.states, member.has_step_count, group)
 
-    def check_groups(self, names: Sequence[str]) -> None:
-        """Raise OptionError for a group without a variable among those of these names."""
-        self._groups.check(names)
+    def use_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Use these paths of parameters, besides their names, to find their groups. Raises
+        OptionError for a group without a parameter."""
+        self._groups.use_paths(parameters)
 
     # learning rates ---------------------------------------------------------------------------
 

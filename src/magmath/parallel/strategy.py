@@ -77,7 +77,7 @@ class Training:
 
         Raises OptionError for a group of the optimizer without parameters.
         """
-        optimizer.check_groups([v.name for v in module.parameters()])
+        optimizer.use_paths(module.named_parameters())
         rates = optimizer.rates_of_update
         return Training(module, optimizer, module.trainable(), rates, loss_scale)
 
