@@ -60,7 +60,7 @@ def interpolate(
         )
     if antialias and kind not in ("linear", "cubic"):
         raise OptionError(f"interpolate: antialias has no meaning for mode {mode!r}; leave it out")
-    if align_corners is not None and kind not in ("linear", "cubic"):
+    if align_corners and kind not in ("linear", "cubic"):
         raise OptionError(
             f"interpolate: align_corners has no meaning for mode {mode!r}; leave it out"
         )
