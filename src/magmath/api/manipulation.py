@@ -37,7 +37,7 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce
-from magmath.ops.scans import CUMULATIVE_SUM
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import sum_
 

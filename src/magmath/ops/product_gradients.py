@@ -2,8 +2,8 @@
 
 The derivative of a product by one of its factors is the product of the other factors. total / x is
 wrong at zeros, and so are all higher derivatives of formulas that treat zeros apart. So a product
-is differentiated as a tree, and a running product as a scan, of multiplications of two numbers,
-whose derivatives are multiplications too.
+is differentiated as a tree, and a running product as a prefix scan, of multiplications of two
+numbers, whose derivatives are multiplications too.
 """
 
 from __future__ import annotations
