@@ -125,7 +125,7 @@ def test_asynchronous_updates(kind: str) -> None:
             )
             history = net.fit(x, x, batch_size=6, epochs=1, strategy=strategy)
             free = net.fit(x, x, batch_size=6, epochs=1, strategy=mm.parallel.Asynchronous(4))
-            assert all(one["max"] <= 4 for one in free.staleness)
+            assert all(one["max"] <= 4 for one in free.delays)
             ends.append(history.step_losses)
     for found in ends[1:]:
         np.testing.assert_allclose(found, ends[0], rtol=1e-9)

@@ -140,7 +140,7 @@ def test_many_asynchronous_workers_finish() -> None:
         history = net.fit(X, y, batch_size=1, epochs=6, strategy=Asynchronous(20))
         assert len(history.step_losses) == 6 * 64
         assert history.loss[-1] < 0.5 * history.loss[0]
-        assert max(one["max"] for one in history.staleness) <= 20
+        assert max(one["max"] for one in history.delays) <= 20
 
 
 # errors -----------------------------------------------------------------------------------------------

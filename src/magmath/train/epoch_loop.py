@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.errors import NonFiniteLoss
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.rates import observe_metrics
-from magmath.parallel.strategy import STALENESS
+from magmath.parallel.strategy import DELAYS
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, FeedRun
@@ -138,8 +138,8 @@ class EpochLoop:
         columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
-        staleness = summarized_delays(columns.get(STALENESS, ()))
-        record = self._record(epoch, loss, figures, seconds, staleness)
+        delays = summarized_delays(columns.get(DELAYS, ()))
+        record = self._record(epoch, loss, figures, seconds, delays)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
         return record
@@ -227,7 +227,7 @@ class EpochLoop:
         loss: float,
         figures: dict[str, Any],
         seconds: float,
-        staleness: dict[str, Any],
+        delays: dict[str, Any],
     ) -> EpochRecord:
         """Return the record of an epoch, with the scores of the validation data."""
         scored: dict[str, Any] = {}
@@ -244,7 +244,7 @@ class EpochLoop:
             samples_per_second=self._step.count / max(seconds, 1e-9),
             metrics=figures,
             validation_metrics=scored,
-            staleness=staleness,
+            delays=delays,
         )
 
 

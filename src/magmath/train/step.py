@@ -42,7 +42,7 @@ from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
-from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
+from magmath.parallel.strategy import DELAYS, Strategy, Training, trainable_parameters
 from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
@@ -261,7 +261,7 @@ class TrainingStep:
         reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
         if self.strategy.is_asynchronous:  # the workers add it to what a step emits
-            self.reported = (*self.reported, STALENESS)
+            self.reported = (*self.reported, DELAYS)
         return (loss.node, *reported.values())
 
     def _forward(self, samples: Batch) -> tuple[Array, Any]:
