@@ -41,7 +41,7 @@ KEPT_PROGRAMS = 64
 """Maximum number of programs, one per expression structure, that an optimizer keeps."""
 
 
-class Updating(Protocol):
+class MinimizingOptimizer(Protocol):
     """The methods of an optimizer that its programs use."""
 
     @property
@@ -64,7 +64,7 @@ class Updating(Protocol):
 class Minimizer:
     """Minimizes expressions for the optimizer that owns it, and caches the programs."""
 
-    def __init__(self, optimizer: Updating) -> None:
+    def __init__(self, optimizer: MinimizingOptimizer) -> None:
         self._owner = ref(optimizer)
         self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._used: RecentlyUsed[Hashable, list[int]] = RecentlyUsed(KEPT_PROGRAMS)
@@ -74,7 +74,7 @@ class Minimizer:
         self._recent: _Recent | None = None
 
     @property
-    def _optimizer(self) -> Updating:
+    def _optimizer(self) -> MinimizingOptimizer:
         optimizer = self._owner()
         assert optimizer is not None, "the optimizer owns its minimizer"
         return optimizer
@@ -234,7 +234,7 @@ class _Program:
     def __init__(
         self,
         engine: Engine,
-        optimizer: Updating,
+        optimizer: MinimizingOptimizer,
         function: FunctionOfVariables,
         entries: Sequence[VariableStates],
     ) -> None:

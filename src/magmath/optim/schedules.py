@@ -324,7 +324,7 @@ class StatefulSchedule(Protocol):
 
 
 @runtime_checkable
-class Monitoring(Protocol):
+class MonitoringSchedule(Protocol):
     """A learning rate that follows the metrics of epochs, such as `Plateau`."""
 
     def observe_metrics(self, figures: Mapping[str, float | None]) -> None:

@@ -36,7 +36,7 @@ _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 
 
-class CheckpointOwner(Protocol):
+class CheckpointTrainer(Protocol):
     """The attributes of a trainer that its checkpoint uses."""
 
     epochs_done: int
@@ -70,7 +70,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        trainer: CheckpointOwner,
+        trainer: CheckpointTrainer,
         folder: str | os.PathLike[str],
         listeners: Sequence[Listener[Any]],
     ) -> None:

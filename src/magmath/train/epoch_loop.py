@@ -1,7 +1,7 @@
 """The loop over the epochs of one call of `fit`: steps, callbacks, validation, checkpoints.
 
 `trainer.py` prepares the step and the data; this module runs them. It sees the trainer as an
-`EpochOwner`, so it does not import `Trainer`.
+`EpochTrainer`, so it does not import `Trainer`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from magmath.train.loss_scale_history import with_scaling
 from magmath.train.step import StepSequence, TrainingStep
 
 
-class EpochOwner(Protocol):
+class EpochTrainer(Protocol):
     """The attributes of a trainer that the loop over its epochs uses."""
 
     epochs_done: int
@@ -78,7 +78,7 @@ class EpochLoop:
 
     def __init__(
         self,
-        trainer: EpochOwner,
+        trainer: EpochTrainer,
         step_now: Callable[[], tuple[TrainingStep, Feed]],
         validation: Feed | None,
         checkpoint: Checkpoint | None,
