@@ -422,10 +422,10 @@ class Optimizer(metaclass=KeywordHints):
             )
         if any(map(callable, self.learning_rates)):
             first = self.steps
-            rates, each = [self.rates(first + i) for i in range(steps)], 1
+            rates, steps_per_rate = [self.rates(first + i) for i in range(steps)], 1
         else:
-            rates, each = [self.rates(0)], steps
-        values = self._minimizer.run(expression, variables, rates, each)
+            rates, steps_per_rate = [self.rates(0)], steps
+        values = self._minimizer.run(expression, variables, rates, steps_per_rate)
         if check_finite:
             check_finite_losses(values)
         return values[-1]
