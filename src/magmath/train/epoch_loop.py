@@ -61,10 +61,10 @@ class _Reported(NamedTuple):
     values: list[float]
     samples: list[int]
 
-    def add(self, values: list[float], batch: int, steps: int) -> None:
-        """Append the values of `steps` steps with batches of `batch` samples."""
+    def add(self, values: list[float], samples_per_step: int, steps: int) -> None:
+        """Append the values of `steps` steps."""
         self.values.extend(values)
-        self.samples.extend([batch] * steps)
+        self.samples.extend([samples_per_step] * steps)
 
 
 @final
@@ -151,7 +151,7 @@ class EpochLoop:
         after the last step, and `history.step_losses` has the losses of the completed steps.
         """
         trainer, step = self._trainer, self._step
-        each, first_step = len(step.reported), len(history.step_losses)
+        values_per_step, first_step = len(step.reported), len(history.step_losses)
         before = 0  # steps of this epoch before the current run
         is_stopped = False  # by what a report raises, between two steps
 
@@ -159,7 +159,7 @@ class EpochLoop:
             nonlocal is_stopped
             is_stopped = True
             completed_steps += before
-            losses = values[::each]
+            losses = values[::values_per_step]
             history.step_losses.extend(losses)
             _check_finite(losses, epoch, completed_steps, step.steps)
             samples = min(completed_steps * step.batch_size, step.count)
@@ -172,13 +172,14 @@ class EpochLoop:
         reported = _Reported([], [])
         try:
             for feed_run, (exchanges, steps) in self._runs_of_epoch(seed):
+                samples_per_step = feed_run.samples_per_step
                 values = step.run(
-                    feed_run.batch, exchanges, feed_run.operands, trainer.epochs_done, seed, steps,
-                    progress if steps > 1 else None,
+                    samples_per_step, exchanges, feed_run.operands, trainer.epochs_done, seed,
+                    steps, progress if steps > 1 else None,
                 )  # fmt: skip
                 if steps == 1:
                     self._end_single_step(partial(progress, 1, values), before + 1)
-                reported.add(values, feed_run.batch, steps)
+                reported.add(values, samples_per_step, steps)
                 before += steps
         except BaseException as error:
             if is_stopped or isinstance(error, KeyboardInterrupt):
@@ -186,7 +187,7 @@ class EpochLoop:
             raise
         step.collect()
         step.end_epoch()
-        losses = reported.values[::each]
+        losses = reported.values[::values_per_step]
         _check_finite(losses, epoch, step.steps, step.steps)
         history.step_losses[first_step:] = losses
         return reported
