@@ -271,16 +271,16 @@ def _undo(merge: _Merge, x: Tensor, out: Tensor, left: bool) -> None:
     in out."""
     if merge.extra and not left:
         cosine, sine = merge.null
-        one, other = x[0].clone(), x[-1]
-        x[0] = cosine * one + sine * other
-        out[-1] = cosine * other - sine * one
+        x_first, x_last = x[0].clone(), x[-1]
+        x[0] = cosine * x_first + sine * x_last
+        out[-1] = cosine * x_last - sine * x_first
     size = merge.left + merge.right + 1
     out[merge.left] = x[0]
     out[torch.from_numpy(merge.permutation[1:])] = x[1:size]
     for second, first, sine, cosine in reversed(merge.rotations):
-        one, other = out[first].clone(), out[second].clone()
-        out[first] = cosine * one - sine * other
-        out[second] = cosine * other + sine * one
+        row_1, row_2 = out[first].clone(), out[second].clone()
+        out[first] = cosine * row_1 - sine * row_2
+        out[second] = cosine * row_2 + sine * row_1
 
 
 def _tensors(*arrays: Any) -> list[Tensor]:

@@ -213,11 +213,13 @@ def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[N
     """
     x, w, *_ = node.inputs
     attributes = node.attributes
-    one = x.shape[:2] == w.shape[:2] == (1, 1)
-    dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
-    within = all(max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True))
-    transformed = x.dtype in (*COMPLEX_OF, *REAL_OF)
-    if attributes["direct"] or not (one and dense and within and transformed):
+    is_single = x.shape[:2] == w.shape[:2] == (1, 1)
+    is_dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
+    is_within = all(
+        max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True)
+    )
+    has_transform = x.dtype in (*COMPLEX_OF, *REAL_OF)
+    if attributes["direct"] or not (is_single and is_dense and is_within and has_transform):
         return []
     return [by_spectra(node)]
 

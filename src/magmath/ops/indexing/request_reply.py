@@ -168,7 +168,7 @@ class _Exchange:
         return 2 * NUMBER if self.is_assignment else NUMBER
 
     def layouts(self, node: Node, mesh: Mesh) -> NodeLayouts | None:
-        access = self._of(node)
+        access = self._access(node)
         if not access.is_divided():
             return None
         indices: list[Role] = ["index"] * (len(node.inputs) - len(self.roles))
@@ -183,7 +183,7 @@ class _Exchange:
 
         Replacement also needs the numbers of the assignments that an owner has made.
         """
-        access, row = self._of(node), self._row_bytes(node)
+        access, row = self._access(node), self._row_bytes(node)
         size = requests_per_round(access.share(workers), self.sent + row, workers)
         nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
         return Workspace(
@@ -195,25 +195,26 @@ class _Exchange:
 
         Each round needs three messages per pair of workers: counts, row numbers and rows.
         """
-        access, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
+        access, peers = self._access(node), workers - 1
+        element_bytes = self.sent + self._row_bytes(node)
         share = access.share(workers)
-        rounds = -(-share // requests_per_round(share, each, workers))
-        nbytes = size_of(access.common) * each * peers // workers
+        rounds = -(-share // requests_per_round(share, element_bytes, workers))
+        nbytes = size_of(access.common) * element_bytes * peers // workers
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
     def touched_bytes(self, node: Node, workers: int) -> int:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
-        return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
+        return 4 * self._access(node).share(workers) * (self.sent + self._row_bytes(node))
 
     def kernel(self, call: CollectiveCall) -> BoundCall:
         shapes = [layout.shape for layout in call.layouts]
         return self.bind(call, self.access_of(shapes, call.layout.shape, call.attributes))
 
-    def _of(self, node: Node) -> IndexedAccess:
+    def _access(self, node: Node) -> IndexedAccess:
         return self.access_of([x.shape for x in node.inputs], node.shape, node.attributes)
 
     def _row_bytes(self, node: Node) -> int:
-        return size_of(self._of(node).row_shape) * node.dtype.itemsize
+        return size_of(self._access(node).row_shape) * node.dtype.itemsize
 
 
 def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
