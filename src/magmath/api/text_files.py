@@ -37,7 +37,7 @@ def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any)
 
 def _arrays(read: Any) -> Any:
     """Return NumPy's result as arrays; the columns of `unpack` as a list."""
-    return [asarray(one) for one in read] if isinstance(read, (list, tuple)) else asarray(read)
+    return [asarray(x) for x in read] if isinstance(read, (list, tuple)) else asarray(read)
 
 
 def fromfile(

@@ -226,8 +226,10 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 
 
-def _faster(one: ExplainedInstruction, other: ExplainedInstruction) -> ExplainedInstruction:
-    return min(one, other, key=lambda step: step.measured or 0.0)
+def _faster(
+    first: ExplainedInstruction, second: ExplainedInstruction
+) -> ExplainedInstruction:
+    return min(first, second, key=lambda step: step.measured or 0.0)
 
 
 def _arrays(result: Any) -> list[Any]:
@@ -256,5 +258,5 @@ def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
     large = [sample for sample in samples if sample.work > 0 and sample.nbytes >= MIN_BYTES]
     if not large:
         return None
-    each = [max(0.0, sample.seconds - fixed) / sample.work for sample in large]
-    return median([sample.nbytes for sample in large]), median(each)
+    seconds = [max(0.0, sample.seconds - fixed) / sample.work for sample in large]
+    return median([sample.nbytes for sample in large]), median(seconds)

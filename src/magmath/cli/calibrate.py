@@ -82,7 +82,7 @@ def _print(machine: Machine, console: Console) -> None:
     for operation in machine.operations:
         unit = "flop" if is_counted_in_flops(operation.name) else "byte"
         speeds = ", ".join(
-            f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in operation.speeds
+            f"{seconds * 1e12:.3g} at {size / 1e6:.3g} MB" for size, seconds in operation.speeds
         )
         console.print(
             f"{operation.name:22} {operation.fixed * 1e6:8.2f} µs a call, ps a {unit}: "

@@ -203,8 +203,10 @@ class Optimizer(metaclass=KeywordHints):
         """
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
-        each = zip(parameters, gradients, strict=True)
-        gradients = [parts_of_gradient(gradient, x.value) for x, gradient in each]
+        gradients = [
+            parts_of_gradient(gradient, x.value)
+            for x, gradient in zip(parameters, gradients, strict=True)
+        ]
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.count is not None and parameter.count not in counted:

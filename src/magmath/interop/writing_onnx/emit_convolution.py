@@ -68,7 +68,7 @@ def _transposed(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
         ]
         for space, image in zip(node.attribute_in_each("space"), node.inputs[0].nodes, strict=True)
     ]
-    if any(one != added[0] for one in added):
+    if any(in_trace != added[0] for in_trace in added):
         raise node.unsupported("whose output padding depends on an extent of the inputs")
     return w.add(
         "ConvTranspose", x, weight, pads=_sides(pads), strides=list(strides),

@@ -47,10 +47,10 @@ def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
     slices = _slices(node)
     if not slices:
         return x
-    starts = w.shape([one.starts for one in slices], node)
-    stops = w.shape([one.stops for one in slices], node)
-    axes = w.store(np.asarray([one.axis for one in slices], np.int64))
-    steps = w.store(np.asarray([one.step for one in slices], np.int64))
+    starts = w.shape([s.starts for s in slices], node)
+    stops = w.shape([s.stops for s in slices], node)
+    axes = w.store(np.asarray([s.axis for s in slices], np.int64))
+    steps = w.store(np.asarray([s.step for s in slices], np.int64))
     return w.add("Slice", x, starts, stops, axes, steps)
 
 
@@ -204,13 +204,13 @@ def _numbers(node: TracedNode) -> list[Any]:
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
     if node.name != "scalar":
-        return [np.asarray(mm.Array(one)).item() for one in node.nodes]
-    if None in [one.value for one in node.nodes]:
+        return [np.asarray(mm.Array(n)).item() for n in node.nodes]
+    if None in [n.value for n in node.nodes]:
         raise UnsupportedError(
             "to_onnx: the module draws random numbers; write it in evaluation mode, "
             "module.eval(), or give such numbers as an input"
         )
-    return [one.value for one in node.nodes]
+    return [n.value for n in node.nodes]
 
 
 def _take(w: OnnxWriter, node: TracedNode, x: str, *indices: str) -> str:
