@@ -220,7 +220,7 @@ class StreamFeed:
         self.count = loader.count
         self.batch_size = min(loader.batch_size, loader.count)
         rows = min(EXAMPLE_ROWS, self.batch_size)
-        samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.first]
+        samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.example]
         self.example = ResidentData(operation, samples, targets, dtype)
 
     @property
