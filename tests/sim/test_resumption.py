@@ -249,7 +249,7 @@ def test_one_bit_training_goes_on_with_other_numbers_of_workers(before: int, aft
         trainer = Trainer(nn.Dense(3), seed=1, optimizer=mm.optim.GradientDescent(0.0),
                           strategy=strategy)  # fmt: skip
         trainer.fit(X, Y, batch_size=24, epochs=epochs, checkpoint=folder, resume=True)
-        strategy, training = trainer.prepared()
+        strategy, training = trainer.prepare_strategy()
         return {name: v.numpy().sum(axis=0) for name, v in strategy.state(training).items()}
 
     with tempfile.TemporaryDirectory() as folder:

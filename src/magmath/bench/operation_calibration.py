@@ -50,7 +50,7 @@ class Operands(NamedTuple):
     row_mask: Any
 
 
-def _written(o: Operands) -> Any:
+def _write_parts(o: Operands) -> Any:
     """Assign a row, a slice, and where a mask is true."""
     a = o.matrix + 0.0
     a[1] = 2.0
@@ -117,7 +117,7 @@ VECTORS: Final[Mapping[str, Callable[[Operands], Any]]] = {
     "fft_c2c": lambda o: mm.fft.fft(o.x + 1j * o.y),
     "uniform": lambda o: mm.random.uniform(shape=o.x.shape),
     "normal": lambda o: mm.random.normal(shape=o.x.shape),
-    "set_slice": _written,
+    "set_slice": _write_parts,
     "iota": lambda o: mm.arange(o.x.shape[0]) + 0,
 }  # fmt: skip
 """Expressions on vectors, each named by the operation that it is there for."""

@@ -42,14 +42,14 @@ def calibrate(
     """
     from magmath.cost import current_machine
 
-    machine = current_machine() if show else _measured()
+    machine = current_machine() if show else _measure()
     if json:
         print(jsonlib.dumps(asdict(machine), indent=2))
         return
     _print(machine, Console(soft_wrap=True, highlight=False))
 
 
-def _measured() -> Machine:
+def _measure() -> Machine:
     """Measure and keep the constants."""
     from magmath.bench.calibration import STEPS, calibrate
     from magmath.cost import store_machine

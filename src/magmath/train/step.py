@@ -151,7 +151,7 @@ class TrainingStep:
             self._captured = self._captured_by(full)
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
-        self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
+        self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run
 
@@ -202,7 +202,7 @@ class TrainingStep:
         if self.strategy.is_asynchronous:
             self._share_assigned()
 
-    def _compiled(self, traced: _TracedTrainingStep) -> StepPrograms:
+    def _compile(self, traced: _TracedTrainingStep) -> StepPrograms:
         """Return the program of a traced step, or the programs of one that contains loops."""
         if contains_loop(traced.graph.roots):
             return DividedStep(traced.trace, traced.graph)
@@ -234,7 +234,7 @@ class TrainingStep:
         with self._module.mode(True), _drawing_from(self._stream):
             can_loop = not self.strategy.is_asynchronous
             with tracing.tracing(Trace(step=counter, can_loop=can_loop)) as trace:
-                emitted = self._emitted(placeholders, samples_per_step, exchanges)
+                emitted = self._trace_values(placeholders, samples_per_step, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if samples_per_step == self.batch_size:
@@ -246,7 +246,7 @@ class TrainingStep:
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedTrainingStep(placeholders, trace, graph, division)
 
-    def _emitted(
+    def _trace_values(
         self, placeholders: list[Node], samples_per_step: int, exchanges: bool
     ) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""

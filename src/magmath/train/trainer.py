@@ -218,7 +218,7 @@ class Trainer(metaclass=KeywordHints):
 
     # training -----------------------------------------------------------------------------------
 
-    def prepared(self) -> tuple[Strategy, Training]:
+    def prepare_strategy(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
         strategy = self._strategies.of(self.strategy)
         training = Training.of(self.module, self.optimizer, self.loss_scale)

@@ -58,7 +58,7 @@ def _convolution(
     )
 
 
-def _transposed(
+def _conv_transpose(
     call: OnnxCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue = None
 ) -> mm.Array:
     space = x.ndim - 2
@@ -193,7 +193,7 @@ def _global_power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
 
 CONVOLUTION: dict[str, Operator] = {
     "Conv": _convolution,
-    "ConvTranspose": _transposed,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _power_pool,

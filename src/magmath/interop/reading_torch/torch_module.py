@@ -103,7 +103,7 @@ def from_torch(
     try:
         with silent(), average_moments_of_tensors(module):
             programs = {
-                mode: _exported(module, mode, args, kwargs, variable_axes) for mode in (True, False)
+                mode: _export(module, mode, args, kwargs, variable_axes) for mode in (True, False)
             }
     finally:
         for part, training in was_training.items():
@@ -112,7 +112,7 @@ def from_torch(
     return result if module.training else result.eval()  # type: ignore[return-value]
 
 
-def _exported(
+def _export(
     module: torch.nn.Module, training: bool, args: Any, kwargs: Any, axes: int
 ) -> TorchProgram:
     """Return the program of one mode, with the extents of `axes` axes variable if possible."""

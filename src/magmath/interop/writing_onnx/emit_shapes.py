@@ -91,7 +91,7 @@ def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:
         if any(b != (0, n, 1) for b, n in zip(bounds, extents[axis], strict=True)):
             start, stop, step = _only(node, bounds)
             written[axis] = np.arange(start, stop, step)
-    return _overwritten(w, node, x, values, written, dropped=())
+    return _write_at(w, node, x, values, written, dropped=())
 
 
 def _dynamic_update_slice(
@@ -107,7 +107,7 @@ def _dynamic_update_slice(
         first = int(start.first.value) % _only(node, node.inputs[0].shape[axis])
         written[axis] = first + step * np.arange(1 if extent is None else extent)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
-    return _overwritten(w, node, x, values, written, dropped)
+    return _write_at(w, node, x, values, written, dropped)
 
 
 def _only(node: TracedNode, values: Sequence[Any]) -> Any:
@@ -117,7 +117,7 @@ def _only(node: TracedNode, values: Sequence[Any]) -> Any:
     return values[0]
 
 
-def _overwritten(
+def _write_at(
     w: OnnxWriter,
     node: TracedNode,
     x: str,

@@ -124,11 +124,11 @@ class TracedModule:
     ) -> None:
         places = _places_of_extents(examples, variable_axes)
         variants = _variants(places, examples)
-        traces = [_traced(module, examples, places, sizes) for sizes in variants]
+        traces = [_trace_module(module, examples, places, sizes) for sizes in variants]
         for sizes in _odd_variants(places, variants[0]):
             # A network that halves and doubles its images takes no odd extents.
             with suppress(Exception):
-                traces.append(_traced(module, examples, places, sizes))
+                traces.append(_trace_module(module, examples, places, sizes))
                 variants.append(sizes)
         first = traces[0]
         self.variables: dict[Node, Any] = dict(first.trace.read)
@@ -287,7 +287,7 @@ class _ModuleTrace(NamedTuple):
     trace: Trace
 
 
-def _traced(
+def _trace_module(
     module: Callable[..., Any],
     examples: Sequence[mm.Array],
     places: Mapping[str, Sequence[Place]],
