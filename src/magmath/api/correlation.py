@@ -128,10 +128,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     deviations = sqrt(real(diagonal(c)))
     c = c / reshape(deviations, (-1, 1)) / deviations
     if c.dtype.kind == "complex":
-        return astype(_limited(real(c)), c.dtype) + _limited(imag(c)) * 1j
-    return _limited(c)
+        return astype(_clipped_to_one(real(c)), c.dtype) + _clipped_to_one(imag(c)) * 1j
+    return _clipped_to_one(c)
 
 
-def _limited(x: Array) -> Array:
+def _clipped_to_one(x: Array) -> Array:
     """Return correlations without errors of rounding beyond -1 and 1."""
     return clip(x, -1.0, 1.0)

@@ -118,7 +118,7 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
                 _Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out)
             )
         terms += step_terms
-    return Array(_finished(terms[0], output))
+    return Array(_result_of_term(terms[0], output))
 
 
 def _view(x: Array, letters: str, output: str) -> Array:
@@ -241,7 +241,7 @@ def _greedy_path(
     return tuple(path[1:])
 
 
-def _finished(term: _Term, output: str) -> Node:
+def _result_of_term(term: _Term, output: str) -> Node:
     """Return the last term, summed over the remaining letters and in the order of the result."""
     gone = tuple([d for d, c in enumerate(term.letters) if c not in output])
     x = e.astype(sum_(term.node, gone), term.node.dtype) if gone else term.node

@@ -178,7 +178,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
     if isinstance(bins, str):
         if weights is not None:
             raise TypeError(f"{name}: rules for the number of bins take no weights; give a number")
-        bins = _estimated(name, x, bins, range)
+        bins = _bin_count_by_rule(name, x, bins, range)
     if is_number(bins) and not is_integer(bins):
         raise TypeError(f"{name}: the number of bins is an integer, was given {bins!r}")
     if not is_integer(bins):
@@ -222,7 +222,7 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
     return where(alike, low - 0.5, low), where(alike, high + 0.5, high)
 
 
-def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
+def _bin_count_by_rule(name: str, x: Array, rule: str, range: Any) -> int:
     """Return the number of bins by a rule, as NumPy's."""
     low, high = _range(name, x, range)
     if range is not None:

@@ -63,7 +63,7 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             f"mm.reshape, or save it as .npy with mm.save"
         )
     header, footer = options.pop("header", ""), options.pop("footer", "")
-    with _opened(fname, options.get("encoding") or "latin1") as file:
+    with _open_text(fname, options.get("encoding") or "latin1") as file:
         for start in range(0, max(len(x), 1), ROWS_PER_PART):
             np.savetxt(
                 file,
@@ -75,7 +75,7 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             )
 
 
-def _opened(file: Any, encoding: str) -> AbstractContextManager[Any]:
+def _open_text(file: Any, encoding: str) -> AbstractContextManager[Any]:
     """Open the file of a name for writing text; other objects are files already."""
     if not isinstance(file, (str, os.PathLike)):
         return nullcontext(file)

@@ -70,7 +70,7 @@ def four_steps_of_real(
     half = rfft(_matrix(x, axis, rows, columns), axis)
     result = _transposed(fft(twiddle(half, axis, n, inverse), axis + 1), axis)
     here = slice_along(result, axis, 0, columns // 2 + 1)
-    reflected = _turned(
+    reflected = _reversed_conjugates(
         result, axis, (columns - 1, columns - 2 - columns // 2), ((rows - 1) // 2, 0)
     )
     lines = apply(CONCAT, here, reflected, axis=axis + 1)
@@ -93,8 +93,10 @@ def four_steps_to_real(
     direct = slice_along(
         slice_along(known, axis, 0, (columns + 1) // 2), axis + 1, 0, rows // 2 + 1
     )
-    first = _turned(known, axis, (columns // 2, 0), (0, -1))
-    reflected = _turned(known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2))
+    first = _reversed_conjugates(known, axis, (columns // 2, 0), (0, -1))
+    reflected = _reversed_conjugates(
+        known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2)
+    )
     mirrored = apply(CONCAT, first, reflected, axis=axis + 1)
     half = _transposed(apply(CONCAT, direct, mirrored, axis=axis), axis)
     turned = twiddle(fft(half, axis + 1), axis, n, inverse)
@@ -116,7 +118,9 @@ def _transposed(x: Node, axis: int) -> Node:
     return permute(x, tuple(order))
 
 
-def _turned(x: Node, axis: int, rows: tuple[int, int], columns: tuple[int, int]) -> Node:
+def _reversed_conjugates(
+    x: Node, axis: int, rows: tuple[int, int], columns: tuple[int, int]
+) -> Node:
     """Return the conjugates of rows and columns in reversed order.
 
     Each range starts at its first index and descends to before its second one.

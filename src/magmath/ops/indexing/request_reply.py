@@ -287,7 +287,7 @@ def _rounds(
     return Rounds(call.comm, scratch, share, requests_per_round(share, nbytes + row, workers))
 
 
-def _picked(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
+def _rows_of(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
     """Return, as rows, the elements picked by indices of this shape, or values that broadcast."""
     from magmath.kernels.request_reply import Rows
 
@@ -331,7 +331,7 @@ def bind_read(
     ranks = range(comm.size) if sees_all else (comm.rank,)
     sources = {rank: _array(call.operand_on(0, rank), access) for rank in ranks}
     target, rounds = (
-        _picked(call.out, access, selected.shape),
+        _rows_of(call.out, access, selected.shape),
         _rounds(call, access, call.scratch, NUMBER),
     )
 
@@ -354,7 +354,7 @@ def bind_add(
     from magmath.kernels.request_reply import send
 
     selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
-    values, target = _picked(call.inputs[0], access, selected.shape), _array(out, access)
+    values, target = _rows_of(call.inputs[0], access, selected.shape), _array(out, access)
     rounds, start = _rounds(call, access, call.scratch, NUMBER), selected.starts[call.comm.rank]
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -390,7 +390,7 @@ def bind_replace(
     from magmath.kernels.request_reply import send
 
     selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
-    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], access, selected.shape)
+    x, values = as_signed(call.inputs[0]), _rows_of(call.inputs[1], access, selected.shape)
     target, start = _array(out, access), selected.starts[call.comm.rank]
     numbers_bytes = _last_assignment_bytes(access, call.comm.size)
     last = call.scratch[:numbers_bytes].view(torch.int64)[: target.count]

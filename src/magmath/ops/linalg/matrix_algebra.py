@@ -128,7 +128,7 @@ def _diagonal_kernel(call: KernelCall) -> BoundCall:
     return lambda: torch.gather(x, -1, positions, out=target)
 
 
-def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _diagonal_decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the diagonal as one indexed element per row, for a matrix split by columns.
 
     The worker that stores an element contributes it.
@@ -153,7 +153,7 @@ DIAGONAL = Operation(
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
     numpy_function=by_reference,
     flops=no_flops,
-    decompositions=_picked,
+    decompositions=_diagonal_decompositions,
     reads_subset=True,
 )
 
