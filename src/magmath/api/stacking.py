@@ -254,7 +254,7 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """Return the array without the positions `obj` of an axis (of the flattened array for None): an
     integer, a slice, integers or truth values."""
-    x, dim = _along("delete", arr, axis)
+    x, dim = _array_and_axis("delete", arr, axis)
     extent = x.shape[dim]
     before = (slice(None),) * dim
     if is_integer(obj) and not isinstance(obj, bool):
@@ -283,7 +283,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return the array with values inserted before positions of an axis (of the flattened array for
     None)."""
-    x, dim = _along("insert", arr, axis)
+    x, dim = _array_and_axis("insert", arr, axis)
     _, inserted = as_arrays("insert", x, values)
     positions = _positions(obj, x.shape[dim])
     count = len(positions)
@@ -349,6 +349,6 @@ def _as_positions(name: str, original: Any, positions: Array) -> Array:
     return positions
 
 
-def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
+def _array_and_axis(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
     x = as_array(name, arr)
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))

@@ -92,19 +92,19 @@ class _Merge:
 
     @cached_property
     def _lengths(self) -> Reals:
-        """The norms of the left vectors that `_left` returns."""
+        """The norms of the left vectors that `_left_vectors` returns."""
         total = np.zeros(self.k)
         for rows in _panels(self.k):
-            total += np.square(self._left(rows, np.arange(self.k))).sum(0)
+            total += np.square(self._left_vectors(rows, np.arange(self.k))).sum(0)
         return np.sqrt(total)
 
     def factors(self, rows: slice, columns: NDArray[np.intp], *, left: bool) -> Reals:
         """Return these rows and columns of M's left or right singular vectors."""
         if not left:
             return self._ratios(rows, columns) / self.norms[columns]
-        return self._left(rows, columns) / self._lengths[columns]
+        return self._left_vectors(rows, columns) / self._lengths[columns]
 
-    def _left(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
+    def _left_vectors(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
         vectors = self._ratios(rows, columns) * self.poles[rows, None]
         if rows.start == 0:
             vectors[0] = -1.0

@@ -166,15 +166,15 @@ def _efficiency(node: Node, shape: Shape) -> float:
 # gradients --------------------------------------------------------------------------------------
 
 
-def _common(node: Node) -> dict[str, Any]:
+def _shared_attributes(node: Node) -> dict[str, Any]:
     return {name: node.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
 
 
 def _correlation_vjp(node: Node, g: Node) -> Gradients:
     x, w = node.inputs
     return (
-        apply(CORRELATION_INPUT, g, w, space=x.shape[2:], **_common(node)),
-        apply(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_common(node)),
+        apply(CORRELATION_INPUT, g, w, space=x.shape[2:], **_shared_attributes(node)),
+        apply(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
@@ -182,14 +182,14 @@ def _input_vjp(node: Node, g: Node) -> Gradients:
     y, w = node.inputs
     return (
         _first_windows(node, g, w, y.shape[2:]),
-        apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_common(node)),
+        apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
 def _kernel_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
     return (
-        apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_common(node)),
+        apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_shared_attributes(node)),
         _first_windows(node, x, g, y.shape[2:]),
     )
 
@@ -197,7 +197,7 @@ def _kernel_vjp(node: Node, g: Node) -> Gradients:
 def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
     """Return the correlation in `space` windows of each dimension. Images with elements added at
     their end (`output_padding`) may have more."""
-    y = apply(CORRELATION, x, w, direct=True, **_common(node))
+    y = apply(CORRELATION, x, w, direct=True, **_shared_attributes(node))
     for d, extent in enumerate(space):
         y = slice_along(y, 2 + d, 0, extent)
     return y
