@@ -224,8 +224,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.size >= y.size:
         return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
-    turned = flip(_whole(flip(conj(y)), x))
-    return flip(_part(turned, y.size, x.size, mode, "correlate"))
+    flipped = flip(_whole(flip(conj(y)), x))
+    return flip(_part(flipped, y.size, x.size, mode, "correlate"))
 
 
 def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:

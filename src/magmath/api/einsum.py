@@ -243,7 +243,7 @@ def _greedy_path(
 
 def _result_of_term(term: _Term, output: str) -> Node:
     """Return the last term, summed over the remaining letters and in the order of the result."""
-    gone = tuple([d for d, c in enumerate(term.letters) if c not in output])
-    x = e.astype(sum_(term.node, gone), term.node.dtype) if gone else term.node
+    summed_axes = tuple([d for d, c in enumerate(term.letters) if c not in output])
+    x = e.astype(sum_(term.node, summed_axes), term.node.dtype) if summed_axes else term.node
     letters = [c for c in term.letters if c in output]
     return permute(x, tuple([letters.index(c) for c in output]))

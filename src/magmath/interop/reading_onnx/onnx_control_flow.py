@@ -41,12 +41,12 @@ def _loop(
     call: OnnxCall, count: OnnxValue, condition: OnnxValue, *carried: OnnxValue
 ) -> tuple[OnnxValue, ...]:
     limit = None if count is None else int(_loop_number(call, count))
-    goes_on = True if condition is None else bool(_loop_number(call, condition))
+    should_continue = True if condition is None else bool(_loop_number(call, condition))
     states, rows, step = list(carried), [], 0
-    while goes_on and (limit is None or step < limit):
-        numbers = [np.asarray(step, np.int64), np.asarray(goes_on)]
-        goes_on, *results = _run(call, call.get("body"), *numbers, *states)
-        goes_on = bool(_loop_number(call, goes_on))
+    while should_continue and (limit is None or step < limit):
+        numbers = [np.asarray(step, np.int64), np.asarray(should_continue)]
+        should_continue, *results = _run(call, call.get("body"), *numbers, *states)
+        should_continue = bool(_loop_number(call, should_continue))
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
         step += 1

@@ -230,10 +230,10 @@ def by_spectra(node: Node) -> Node:
 
     x, w = node.inputs
     kernel = w.shape[2:]
-    turned = reversed_along(w, range(2, w.ndim))
+    flipped = reversed_along(w, range(2, w.ndim))
     full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
     extents = tuple(next_fast_len(n, real=x.dtype.is_floating) for n in full)
-    result = _convolved(x, turned, extents)
+    result = _convolved(x, flipped, extents)
     for d, k in enumerate(kernel):
         start = k - 1 - node.attributes["padding"][d][0]
         result = slice_along(result, 2 + d, start, start + node.shape[2 + d])

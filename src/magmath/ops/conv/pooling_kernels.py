@@ -80,12 +80,12 @@ def _surrounded(
 ) -> PaddedRange:
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
-    want = input_ranges(windows, kernel, call.attributes)
-    have = _stored_ranges(call, operand)
+    needed = input_ranges(windows, kernel, call.attributes)
+    stored = _stored_ranges(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
-    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
+    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
     return PaddedRange(
-        call.inputs[operand], have, want, native, value=value, max_padding=max_padding,
+        call.inputs[operand], stored, needed, native, value=value, max_padding=max_padding,
         stride=call.attributes["stride"],
     )  # fmt: skip
 
@@ -251,12 +251,12 @@ def bind_sum_input(call: KernelCall) -> BoundCall:
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels
         return sum_pool.bind_lines(cotangents, extent, 1 - extent - first, result)
-    want = input_ranges(windows, call.attributes["kernel"], call.attributes)
-    there, here = overlap(want, _stored_ranges(call))
+    needed = input_ranges(windows, call.attributes["kernel"], call.attributes)
+    there, here = overlap(needed, _stored_ranges(call))
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen, extents = _identity if xp is np else _wide, extents_of(want)
+    widen, extents = _identity if xp is np else _wide, extents_of(needed)
 
     def run() -> None:
         out[...] = 0

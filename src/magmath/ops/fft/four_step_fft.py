@@ -99,8 +99,8 @@ def four_steps_to_real(
     )
     mirrored = apply(CONCAT, first, reflected, axis=axis + 1)
     half = _transposed(apply(CONCAT, direct, mirrored, axis=axis), axis)
-    turned = twiddle(fft(half, axis + 1), axis, n, inverse)
-    return [_line(to_real(turned, axis), axis)]
+    twiddled = twiddle(fft(half, axis + 1), axis, n, inverse)
+    return [_line(to_real(twiddled, axis), axis)]
 
 
 def _matrix(x: Node, axis: int, rows: int, columns: int) -> Node:

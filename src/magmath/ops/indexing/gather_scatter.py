@@ -477,8 +477,8 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
     remaining = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
     behind = x.ndim - len(axes) - at
-    stays = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
-    values_cotangent = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
+    is_kept = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
+    values_cotangent = where(is_kept, apply(TAKE, g, *indices, axes=axes, at=at), zero)
     return x_cotangent, values_cotangent, *(None for _ in indices)
 
 

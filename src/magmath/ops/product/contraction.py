@@ -335,8 +335,8 @@ def _without_flat(x: Node, letters: str, stretched: set[str]) -> tuple[Node, str
 
 def _without_solitary(x: Node, letters: str, other_letters: str) -> tuple[Node, str]:
     """Return x summed over the letters that occur in no other operand or result."""
-    gone = tuple([d for d, c in enumerate(letters) if c not in other_letters])
-    summed = astype(sum_(x, gone), x.dtype) if gone else x
+    summed_axes = tuple([d for d, c in enumerate(letters) if c not in other_letters])
+    summed = astype(sum_(x, summed_axes), x.dtype) if summed_axes else x
     return summed, "".join([c for c in letters if c in other_letters])
 
 

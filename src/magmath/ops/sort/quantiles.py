@@ -46,8 +46,8 @@ def interpolated(below: Any, above: Any, weight: Any, lib: Any) -> Any:
     weighted = below * (1 - weight) + above * weight
     between = lib.where(lib.isinf(step), weighted, below + step * weight)
     same = lib.logical_and(lib.isinf(below), lib.equal(above, below))
-    stays = lib.logical_or(same, lib.equal(weight, 0))
-    return lib.where(stays, below, lib.where(lib.equal(weight, 1), above, between))
+    takes_below = lib.logical_or(same, lib.equal(weight, 0))
+    return lib.where(takes_below, below, lib.where(lib.equal(weight, 1), above, between))
 
 
 _NODE_FUNCTIONS: Final = SimpleNamespace(
