@@ -142,14 +142,14 @@ def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]
             f"einsum: {subscripts!r} is for {len(parts)} operands, not {len(shapes)}"
             "; write one group of letters for each operand, separated by commas"
         )
-    spare = [c for c in LETTERS if c not in text]
+    unused_letters = [c for c in LETTERS if c not in text]
     widest = 0
     inputs = []
     for part, shape in zip(parts, shapes, strict=True):
         count = _ellipsis_length(part, shape, subscripts)
         widest = max(widest, count)
-        inputs.append(part.replace("...", "".join(spare[-count:] if count else "")))
-    stretched = "".join(spare[-widest:] if widest else "")
+        inputs.append(part.replace("...", "".join(unused_letters[-count:] if count else "")))
+    stretched = "".join(unused_letters[-widest:] if widest else "")
     if arrow:
         if stretched and "..." not in right:
             raise ShapeError(

@@ -220,10 +220,10 @@ class _Released:
             return
         number = scalar(values[0] if values else math.nan, expression.dtype)
         set_provenance(number, provenance)
-        again = None if values else provenance.expression(number, _of_present_values)
-        if again is not None:
-            set_value(again, None)
-        expression.replace_node(number if again is None else again)
+        restored = None if values else provenance.expression(number, _of_present_values)
+        if restored is not None:
+            set_value(restored, None)
+        expression.replace_node(number if restored is None else restored)
 
 
 def _of_present_values(read: OperandReference) -> Node | None:

@@ -148,12 +148,12 @@ def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
         return f.avg_pool(mm.asarray(x), kernel, stride, pads, count_include_pad=counts_pads)
     sums = _window_sums(widened(x), pooling, reached)
     ones = np.ones((1, 1, *x.shape[2:]), np.float64)
-    beyond = reached
+    uncounted_pads = reached
     if counts_pads:
         ones = np.pad(ones, [(0, 0), (0, 0), *pads], constant_values=1.0)
         pairs = zip(reached, pads, strict=True)
-        beyond = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
-    counts = np.asarray(_window_sums(mm.asarray(ones), pooling, beyond))
+        uncounted_pads = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
+    counts = np.asarray(_window_sums(mm.asarray(ones), pooling, uncounted_pads))
     return mm.astype(sums * mm.asarray(1.0 / counts, dtype=sums.dtype), x.dtype, copy=False)
 
 

@@ -119,10 +119,10 @@ def _check(call: OnnxCall, x: mm.Array, lengths: OnnxValue, kind: str) -> None:
             raise call.unsupported(f"with {name} is not available")
     if kind == "RNN":
         return
-    usual = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
-    names = [name.capitalize() for name in call.get("activations") or usual]
-    if names != usual * (len(names) // len(usual)):
-        raise call.unsupported(f"with the activations {names} is not available; use {usual}")
+    defaults = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
+    names = [name.capitalize() for name in call.get("activations") or defaults]
+    if names != defaults * (len(names) // len(defaults)):
+        raise call.unsupported(f"with the activations {names} is not available; use {defaults}")
 
 
 def _rnn(call: OnnxCall, weights: _Weights, direction: int) -> ScanStep:

@@ -165,11 +165,15 @@ def _kernel(call: KernelCall) -> BoundCall:
 
     def run() -> None:
         for start in range(0, len(rows), block):
-            some = rows[start : start + block, None]
-            factors = memory[: len(some)]
-            torch.mul(powers(some * coarse)[:, :, None], powers(some * fine)[:, None], out=factors)
+            block_rows = rows[start : start + block, None]
+            factors = memory[: len(block_rows)]
+            torch.mul(
+                powers(block_rows * coarse)[:, :, None],
+                powers(block_rows * fine)[:, None],
+                out=factors,
+            )
             lines = factors.flatten(1)[:, :count]
-            part = (slice(None),) * axis + (slice(start, start + len(some)),)
+            part = (slice(None),) * axis + (slice(start, start + len(block_rows)),)
             torch.mul(x[part], lines.reshape((*lines.shape, *behind)), out=out[part])
 
     return run

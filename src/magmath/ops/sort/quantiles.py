@@ -100,7 +100,8 @@ def _vjp(node: Node, g: Node) -> Gradients:
     parts = [g if share == 1 else g * share for _, share in used]
     origins = [slice_along(order, axis, position, position + 1) for position, _ in used]
     values, places = (
-        some[0] if len(some) == 1 else apply(CONCAT, *some, axis=axis) for some in (parts, origins)
+        arrays[0] if len(arrays) == 1 else apply(CONCAT, *arrays, axis=axis)
+        for arrays in (parts, origins)
     )
     return (scatter_along(values, places, axis, x.shape[-1]),)
 

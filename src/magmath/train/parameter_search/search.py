@@ -244,8 +244,8 @@ class _Search:
 
     def _forget(self, group: Iterable[Settings]) -> None:
         """Drop the stored trials of a group that is trained again, which must not stop them."""
-        again = {repr(settings) for settings in group}
-        self._trials = [trial for trial in self._trials if repr(trial.settings) not in again]
+        repeated = {repr(settings) for settings in group}
+        self._trials = [trial for trial in self._trials if repr(trial.settings) not in repeated]
 
     def _halve(self, runs: list[TrialRun], factor: int) -> None:
         """Train the runs in rounds: each multiplies the epochs, and keeps one run in `factor`."""
