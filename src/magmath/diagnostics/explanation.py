@@ -188,8 +188,8 @@ class Summed:
                     f"worker {worker} computes {own_seconds / typical_seconds:.1f} times as long "
                     f"as the others on equal shares ({duration(own_seconds)}, not "
                     f"{duration(typical_seconds)}), and they wait for it: give it a processor of "
-                    f"its own, leave it out, or train with mm.parallel.Asynchronous, where it takes "
-                    f"fewer batches"
+                    f"its own, leave it out, or train with mm.parallel.Asynchronous, where it "
+                    f"takes fewer batches"
                 )
         return "\n".join(lines)
 
