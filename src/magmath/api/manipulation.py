@@ -34,10 +34,10 @@ from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import manipulation, sums
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce
-from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import sum_
 

@@ -226,9 +226,7 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 
 
-def _faster(
-    first: ExplainedInstruction, second: ExplainedInstruction
-) -> ExplainedInstruction:
+def _faster(first: ExplainedInstruction, second: ExplainedInstruction) -> ExplainedInstruction:
     return min(first, second, key=lambda step: step.measured or 0.0)
 
 

@@ -158,7 +158,7 @@ CUMULATIVE_FUNCTIONS = {
 
 
 def _result_dtype(name: str, dtype: DType) -> DType:
-    """Return the type of the results. Raises DTypeError for types that the function does not take."""
+    """Return the type of the results. Raises DTypeError for types that it does not take."""
     if CUMULATIVE_FUNCTIONS[name].is_extremum:
         require_kind(f"cumulative_{name}", "ordered", dtype)
         return dtype

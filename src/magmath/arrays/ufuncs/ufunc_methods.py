@@ -28,11 +28,11 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
+from magmath.ops.cumulative import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.reductions import reduction_of
-from magmath.ops.cumulative import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.segment_reductions import reduced_segments
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to

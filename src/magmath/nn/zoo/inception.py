@@ -53,7 +53,9 @@ def _module_a(pooled: int) -> Parallel:
 def _module_b() -> Parallel:
     """Return the first module that halves the maps (figure 10)."""
     return Parallel(
-        _conv_of_stride_2(384), Sequential(_conv(64, 1), _conv(96, 3), _conv_of_stride_2(96)), MaxPool2d(3, 2)
+        _conv_of_stride_2(384),
+        Sequential(_conv(64, 1), _conv(96, 3), _conv_of_stride_2(96)),
+        MaxPool2d(3, 2),
     )
 
 

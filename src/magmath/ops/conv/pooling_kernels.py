@@ -100,9 +100,7 @@ def _windows(
     kernel, stride, dilation = (call.attributes[name] for name in names)
     ranges_read = input_ranges(windows, kernel, call.attributes)
     stored_ranges = stored_ranges or _stored_ranges(call)
-    start = [
-        first - here for (first, _), (here, _) in zip(ranges_read, stored_ranges, strict=True)
-    ]
+    start = [first - here for (first, _), (here, _) in zip(ranges_read, stored_ranges, strict=True)]
     return Windows(kernel, stride, dilation, start)
 
 
