@@ -57,9 +57,9 @@ def is_asynchronous(weights: dict[str, np.ndarray]) -> bool:
     return same and learns and within and counts == [12] * 20 and sum(delays) > 0
 
 
-def equal(found: Any, expected: Any, limit: float) -> bool:
+def equal(actual: Any, expected: Any, limit: float) -> bool:
     names = expected if isinstance(expected, dict) else range(len(expected))
-    return all(np.allclose(found[name], expected[name], limit, limit) for name in names)
+    return all(np.allclose(actual[name], expected[name], limit, limit) for name in names)
 
 
 def lose(command: str) -> None:

@@ -66,10 +66,10 @@ def state(net: nn.NeuralNetwork) -> dict[str, np.ndarray]:
     return {name: v.numpy() for name, v in net.module.state_dict().items()}
 
 
-def check_equal(found: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
-    np.testing.assert_allclose(found.history.step_losses, expected.history.step_losses, rtol=1e-9)
+def check_equal(actual: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
+    np.testing.assert_allclose(actual.history.step_losses, expected.history.step_losses, rtol=1e-9)
     for name, value in state(expected).items():
-        np.testing.assert_allclose(state(found)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(state(actual)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
 # schedules ----------------------------------------------------------------------------------------
@@ -171,9 +171,9 @@ def test_a_change_of_one_parameter_leaves_no_older_values_of_others(
 
     with current("inline"):
         expected = trained("data")
-        found = trained(Asynchronous(3, schedule=[0]))
+        actual = trained(Asynchronous(3, schedule=[0]))
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-9, err_msg=name)
 
 
 class TwoHeads(nn.Module):
@@ -393,10 +393,10 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
         past.append(past[-1] - RATE * gradient(past[version], step, 2))
     np.testing.assert_allclose(layer.weight.numpy(), past[-1], rtol=1e-10)
     assert max(delays) <= staleness
-    found = net.history.delays[0]
-    assert found["max"] == max(delays)
-    assert found["mean"] == pytest.approx(np.mean(delays))
-    assert found["histogram"] == np.bincount(delays).tolist()
+    result = net.history.delays[0]
+    assert result["max"] == max(delays)
+    assert result["mean"] == pytest.approx(np.mean(delays))
+    assert result["histogram"] == np.bincount(delays).tolist()
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -554,16 +554,16 @@ def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.Mon
     made = MessageServers._create_server
 
     def failing(self: MessageServers, server: int, run: Any) -> Any:
-        found = made(self, server, run)
-        apply = found.apply
+        result = made(self, server, run)
+        apply = result.apply
 
         def fail_later(number: int) -> None:
             if number == 5 and server == 1:
                 raise ArithmeticError("this update fails")
             apply(number)
 
-        found.apply = fail_later
-        return found
+        result.apply = fail_later
+        return result
 
     with current("messages", 3) as pool:
         net = network()
@@ -583,9 +583,9 @@ class Centered(nn.Module):
         self.mean = nn.Buffer(0.0, (2,))
 
     def __call__(self, x: mm.Array) -> mm.Array:
-        found = x - self.mean
-        self.mean.assign(self.mean + 0.1 * mm.mean(mm.stop_gradient(found), axis=0))
-        return found
+        result = x - self.mean
+        self.mean.assign(self.mean + 0.1 * mm.mean(mm.stop_gradient(result), axis=0))
+        return result
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -16,8 +16,8 @@ from magmath.ops import OPERATIONS, cumulative
 from magmath.ops.cumulative import CUMULATIVE_PROD, CUMULATIVE_SUM
 from operation_table import ROWS, cases
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=phases)
 # These have ways for large operands or few shapes only: tried where those are.
 SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape", "sort", "argsort")
 SEVERAL = sorted(
