@@ -62,8 +62,8 @@ def test_steps_that_are_divided_at_loops(flushes: bool) -> None:
         model = Repeated()
         optimizer = mm.optim.GradientDescent(0.1)
         Trainer(model, "mean_squared_error", optimizer).fit(x, x, batch_size=10)
-        found = model.w.numpy(), model.last.numpy()
-    for value in found:
+        result = model.w.numpy(), model.last.numpy()
+    for value in result:
         assert (value == 0).all() if flushes else (value > 0).all()
 
 

@@ -24,8 +24,8 @@ from magmath.passes.pipeline import run
 from magmath.passes.place import _Placing
 from operation_bodies import leaf, placements
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
 
 POOLS = [("inline", 1), ("shared", 2), ("shared", 4), ("messages", 3)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
@@ -107,8 +107,8 @@ def test_shifts_and_frequencies(kind: str, workers: int, data: st.DataObject) ->
         check_close(mm.fft.ifftshift(x, axes=axes), np.fft.ifftshift(values, axes=axes))
         n, d = data.draw(st.integers(1, 20)), data.draw(st.sampled_from([1.0, 0.25, 3.0]))
         for name in ("fftfreq", "rfftfreq"):
-            found = getattr(mm.fft, name)(n, d=d, dtype=mm.float64)
-            np.testing.assert_allclose(np.asarray(found), getattr(np.fft, name)(n, d), rtol=1e-14)
+            result = getattr(mm.fft, name)(n, d=d, dtype=mm.float64)
+            np.testing.assert_allclose(np.asarray(result), getattr(np.fft, name)(n, d), rtol=1e-14)
             assert getattr(mm.fft, name)(n).dtype == mm.float32
 
 
@@ -239,8 +239,8 @@ def test_axes_that_are_named_again_are_transformed_again(name: str, data: st.Dat
     expected = getattr(np.fft, name)(values, s=extents, axes=axes)
     with current("shared", 2):
         x = mm.asarray(values, layout=Layout.split(data.draw(st.integers(0, 2))))
-        found = getattr(mm.fft, name)(x, s=extents, axes=axes)
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+        actual = getattr(mm.fft, name)(x, s=extents, axes=axes)
+        np.testing.assert_allclose(actual.numpy(), expected, atol=1e-12)
 
 
 # bad input --------------------------------------------------------------------------------------

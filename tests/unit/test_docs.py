@@ -178,8 +178,8 @@ def test_pictures_are_what_is_drawn(tmp_path: Path) -> None:
 def recipe(place: str) -> str:
     """The block of code in CONTRIBUTING.md that begins with a comment naming its place."""
     blocks = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
-    (found,) = [block for block in blocks if block.startswith(f"# {place}\n")]
-    return str(found)
+    (result,) = [block for block in blocks if block.startswith(f"# {place}\n")]
+    return str(result)
 
 
 def defined(place: str, module: Any) -> dict[str, Any]:

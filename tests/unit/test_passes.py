@@ -50,8 +50,8 @@ from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
          ("messages", 3), ("overlapped", 2), ("overlapped", 3), ("exact", 3)]  # fmt: skip
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=phases)
 every_kind = pytest.mark.parametrize(
     ("kind", "workers"), KINDS, ids=[f"{n}-{kind}" for kind, n in KINDS]
 )
@@ -167,12 +167,12 @@ def check_forms(graph: Graph) -> None:
 
 
 def _read_as(node: Node) -> list[Layout]:
-    found = []
+    result = []
     for source in node.inputs:
         assert source.layout is not None
         assert not source.layout.is_partial, f"{node} reads {source}, whose reduction is pending"
-        found.append(source.layout)
-    return found
+        result.append(source.layout)
+    return result
 
 
 @every_kind
@@ -393,15 +393,15 @@ def test_numbers_of_the_user_are_not_merged() -> None:
     """They may be equal this time and not the next."""
     x = input_of((4, 4))
     a, b = scalar(2.0, float32), scalar(2.0, float32)
-    found = simplify(Graph((op("multiply", x, a), op("multiply", x, b))))
-    assert names(found) == {"multiply": 2}
+    result = simplify(Graph((op("multiply", x, a), op("multiply", x, b))))
+    assert names(result) == {"multiply": 2}
 
 
 def test_transposes_go_into_the_product() -> None:
     a, b = input_of((5, 3)), input_of((4, 5))
-    found = simplify(Graph((matmul(permute(a, (1, 0)), permute(b, (1, 0))),)))
-    assert names(found) == {"gemm": 1}
-    (product,) = found.outputs
+    result = simplify(Graph((matmul(permute(a, (1, 0)), permute(b, (1, 0))),)))
+    assert names(result) == {"gemm": 1}
+    (product,) = result.outputs
     assert (product.attributes["transpose_a"], product.attributes["transpose_b"]) == (True, True)
     assert product.inputs == (a, b)
     back = permute(permute(a, (1, 0)), (1, 0))
@@ -459,8 +459,8 @@ def fused(*outputs: Node, targets: tuple[Node | None, ...] = (), engine: Engine)
 
 def products(graph: Graph) -> list[tuple[bool, str, bool]]:
     """Of every product: whether it has a bias, its activation, whether it accumulates."""
-    found = [n.attributes for n in graph.nodes if n.name == "gemm"]
-    return [(a["bias"], a["activation"], a["accumulate"]) for a in found]
+    result = [n.attributes for n in graph.nodes if n.name == "gemm"]
+    return [(a["bias"], a["activation"], a["accumulate"]) for a in result]
 
 
 def layer() -> tuple[Node, Node, Node, Node]:
@@ -717,13 +717,13 @@ def test_gradients_by_slices_are_written_into_one_array(kind: str, function: Any
     data = np.random.default_rng(0).normal(size=(5, 12))
     with current(kind, 1 if kind == "inline" else 2):
         x = mm.asarray(data)
-        found = mm.compile(mm.grad(function))(x)
+        result = mm.compile(mm.grad(function))(x)
         for i, j in ((0, 0), (1, 3), (2, 7), (4, 11)):
             step = np.zeros_like(data)
             step[i, j] = 1e-6
             up, down = (float(function(mm.asarray(data + s * step))) for s in (1, -1))
-            assert found[i, j].item() == pytest.approx((up - down) / 2e-6, abs=1e-7)
-        np.testing.assert_allclose(found.numpy(), mm.grad(function)(x).numpy(), rtol=1e-13)
+            assert result[i, j].item() == pytest.approx((up - down) / 2e-6, abs=1e-7)
+        np.testing.assert_allclose(result.numpy(), mm.grad(function)(x).numpy(), rtol=1e-13)
 
 
 def test_disjoint_parts_of_a_gradient_are_not_added() -> None:

@@ -69,14 +69,14 @@ def test_a_thread_differentiates_what_others_compute() -> None:
                 chain.append(mm.sin(chain[-1]) * 1.01)
             with ThreadPoolExecutor(3) as threads:
                 total = mm.sum(chain[-1])
-                found = threads.submit(lambda y=total, x=x: mm.grad(y, x).numpy())
+                future = threads.submit(lambda y=total, x=x: mm.grad(y, x).numpy())
                 others = [
                     threads.submit(lambda own=chain[first::7]: [y.numpy() for y in own])
                     for first in (3, 5)
                 ]
                 for other in others:
                     other.result()
-                np.testing.assert_allclose(found.result(), slope, rtol=1e-9)
+                np.testing.assert_allclose(future.result(), slope, rtol=1e-9)
     finally:
         sys.setswitchinterval(switch_interval)
 

@@ -71,7 +71,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     """
     values = floating("gradient", f)
     axes = range(values.ndim) if axis is None else (axis,) if is_integer(axis) else axis
-    dims = [normalize_axis("gradient", one, values.ndim) for one in axes]
+    dims = [normalize_axis("gradient", d, values.ndim) for d in axes]
     normalize_axes("gradient", dims, values.ndim)
     if edge_order not in (1, 2):
         raise OptionError(f"gradient: edge_order is 1 or 2, was given {edge_order!r}")
@@ -84,8 +84,8 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
             "; pass one number, or one for each axis"
         )
     slopes = [
-        _slope(values, d, _steps(values, d, one), edge_order)
-        for d, one in zip(dims, spacing, strict=True)
+        _slope(values, d, _steps(values, d, distance), edge_order)
+        for d, distance in zip(dims, spacing, strict=True)
     ]
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
@@ -224,8 +224,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.size >= y.size:
         return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
-    turned = flip(_whole(flip(conj(y)), x))
-    return flip(_part(turned, y.size, x.size, mode, "correlate"))
+    flipped = flip(_whole(flip(conj(y)), x))
+    return flip(_part(flipped, y.size, x.size, mode, "correlate"))
 
 
 def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:

@@ -17,7 +17,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
-from magmath.ops import scans
+from magmath.ops.cumulative import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -35,7 +35,7 @@ def cumulative_sum(
 ) -> Array:
     """Return running sums along `axis`, from the first element (or from 0 with
     `include_initial`)."""
-    result = _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+    result = _cumulative(CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
     return stored("cumulative_sum", result, out)
 
 
@@ -51,7 +51,7 @@ def cumulative_prod(
 ) -> Array:
     """Return running products along `axis`, from the first element (or from 1 with
     `include_initial`)."""
-    result = _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+    result = _cumulative(CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
     return stored("cumulative_prod", result, out)
 
 

@@ -100,7 +100,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     "complex floating", "numeric".
     """
     if isinstance(kind, tuple):
-        return any(isdtype(dtype, one) for one in kind)
+        return any(isdtype(dtype, k) for k in kind)
     element = as_dtype(dtype)
     return element.kind in KINDS[kind] if kind in KINDS else element is as_dtype(kind)
 

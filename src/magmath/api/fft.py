@@ -102,7 +102,7 @@ def _transform(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool
 ) -> Array:
     x = floating(name, x)
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     return _result(_over(_as_complex(name, x), positions, extents, norm, inverse=inverse))
 
 
@@ -175,7 +175,7 @@ def _of_real(
             f"{name}: takes real floating point, was given {x.dtype}"
             "; use the transform of complex input, or take mm.real(x)"
         )
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     node = _resized(x.node, positions[-1:], extents[-1:])
@@ -187,7 +187,7 @@ def _to_real(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = True
 ) -> Array:
     x = floating(name, x)
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
@@ -245,7 +245,7 @@ def _as_complex(name: str, x: Array) -> Node:
     return e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
 
 
-def _chosen(
+def _axes_and_lengths(
     name: str, x: Array, s: Extents, axes: FftAxes
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as positions, in the given order, and the length of each."""

@@ -214,9 +214,9 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
 def sinc(x: Any) -> Array:
     """Return sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
-    turned = multiply(x, math.pi)
-    near = less(abs(turned), 0.5) if x.dtype.is_floating else equal(x, 0)
-    safe, square = where(near, 1.0, turned), where(near, multiply(turned, turned), 0.0)
+    angle = multiply(x, math.pi)
+    near = less(abs(angle), 0.5) if x.dtype.is_floating else equal(x, 0)
+    safe, square = where(near, 1.0, angle), where(near, multiply(angle, angle), 0.0)
     series = 1.0 - square / _SINC_DIVISORS[-1]  # near 0, derivatives of the quotient cancel
     for divisor in _SINC_DIVISORS[-2::-1]:
         series = 1.0 - square / divisor * series
@@ -327,11 +327,11 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     integer = element.is_integer
     high = period // 2 if integer else period / 2
     ambiguous = not integer or period % 2 == 0
-    turned = remainder(steps + high, period) - high
+    wrapped = remainder(steps + high, period) - high
     if ambiguous:
-        turned = where(logical_and(equal(turned, -high), steps > 0), high, turned)
+        wrapped = where(logical_and(equal(wrapped, -high), steps > 0), high, wrapped)
     limit = period / 2 if discont is None else discont
-    corrections = where(less(abs(steps), limit), 0, turned - steps)
+    corrections = where(less(abs(steps), limit), 0, wrapped - steps)
     total = cumulative_sum(corrections, axis=axis)
     first = zeros(with_extent(total.shape, axis, 1), dtype=total.dtype)
     return astype(p, element) + concat([first, total], axis=axis)

@@ -105,7 +105,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
     check that, unless they depend on arguments of a function that is traced."""
-    values, edges = [require_real("digitize", one) for one in as_arrays("digitize", x, bins)]
+    values, edges = [require_real("digitize", a) for a in as_arrays("digitize", x, bins)]
     if edges.ndim != 1:
         raise ShapeError(
             f"digitize: bins must be 1-D, was given shape {edges.shape}"
@@ -178,7 +178,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
     if isinstance(bins, str):
         if weights is not None:
             raise TypeError(f"{name}: rules for the number of bins take no weights; give a number")
-        bins = _estimated(name, x, bins, range)
+        bins = _bin_count_by_rule(name, x, bins, range)
     if is_number(bins) and not is_integer(bins):
         raise TypeError(f"{name}: the number of bins is an integer, was given {bins!r}")
     if not is_integer(bins):
@@ -222,7 +222,7 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
     return where(alike, low - 0.5, low), where(alike, high + 0.5, high)
 
 
-def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
+def _bin_count_by_rule(name: str, x: Array, rule: str, range: Any) -> int:
     """Return the number of bins by a rule, as NumPy's."""
     low, high = _range(name, x, range)
     if range is not None:
@@ -274,13 +274,14 @@ def _doane(x: Array, n: int, spread: float) -> float:
 def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | None) -> Array:
     """Return counts, or sums of weights, in a grid of bins; the last bin of each dimension is
     closed."""
-    shape = tuple(one.edges.size - 1 for one in bins)
+    shape = tuple(bins_of_dim.edges.size - 1 for bins_of_dim in bins)
     number: Any = 0
     inside: Any = True
-    for x, one, extent in zip(columns, bins, shape, strict=True):
-        here = (x >= one.edges[0]) & (x <= one.edges[-1])
+    for x, bins_of_dim, extent in zip(columns, bins, shape, strict=True):
+        edges = bins_of_dim.edges
+        here = (x >= edges[0]) & (x <= edges[-1])
         inside = here & inside & (extent > 0)  # a single edge bounds no bin
-        number = number * extent + _bins_of(x, here, one)
+        number = number * extent + _bins_of(x, here, bins_of_dim)
     size = math.prod(shape)
     flat = _counts(where(inside, number, size), weights, size + 1)[:size]
     return reshape(flat, shape)
@@ -321,18 +322,18 @@ def histogramdd(
         columns = [points[:, d] for d in builtins.range(points.shape[1])]
     dimensions = len(columns)
     single = is_number(bins) or isinstance(bins, np.integer)
-    each = [bins] * dimensions if single else list(bins)
+    bins_of_dims = [bins] * dimensions if single else list(bins)
     ranges = [None] * dimensions if range is None else list(range)
-    if len(each) != dimensions or len(ranges) != dimensions:
+    if len(bins_of_dims) != dimensions or len(ranges) != dimensions:
         raise ShapeError(
             f"histogramdd: needs bins and a range for each of {dimensions} dimensions"
             "; pass a list with one entry for each, or one number of bins for all"
         )
     grid = [
-        _bins("histogramdd", x, one, limits, None)
-        for x, one, limits in zip(columns, each, ranges, strict=True)
+        _bins("histogramdd", x, bins_of_dim, limits, None)
+        for x, bins_of_dim, limits in zip(columns, bins_of_dims, ranges, strict=True)
     ]
-    edges = [one.edges for one in grid]
+    edges = [bins_of_dim.edges for bins_of_dim in grid]
     if weights is not None:
         weights = ravel(weights)
         if {x.size for x in columns} != {weights.size}:
@@ -343,9 +344,9 @@ def histogramdd(
     counts = floating("histogramdd", _binned(columns, grid, weights))
     if density:
         total = sum(counts)
-        for d, one in enumerate(edges):
+        for d, edges_of_dim in enumerate(edges):
             behind = (1,) * (dimensions - d - 1)
-            counts = counts / reshape(diff(one), (-1, *behind))
+            counts = counts / reshape(diff(edges_of_dim), (-1, *behind))
         counts = counts / total
     return counts, edges
 

@@ -233,7 +233,7 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """Return for each element that of the first choice whose condition holds, otherwise the
     default. The type is the common one of all choices and the default."""
-    if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
+    if not all(isinstance(values, (list, tuple)) for values in (condlist, choicelist)):
         raise TypeError(
             "select: needs a list of conditions and one of choices"
             "; pass two lists, as in mm.select([x > 0, x < 0], [1, -1])"
@@ -268,8 +268,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
         len(conditions) > 0 and values.ndim > 0 and not as_array("piecewise", conditions[0]).ndim
     )
     masks = [
-        astype(as_array("piecewise", one), bool_)
-        for one in ([conditions] if is_single else conditions)
+        astype(as_array("piecewise", condition), bool_)
+        for condition in ([conditions] if is_single else conditions)
     ]
     if len(funclist) not in (len(masks), len(masks) + 1):
         raise ShapeError(
@@ -397,8 +397,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     x = as_array("trim_zeros", filt)
     axes = range(x.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     key = [slice(None)] * x.ndim
-    for one in axes:
-        d = normalize_axis("trim_zeros", one, x.ndim)
+    for trimmed_axis in axes:
+        d = normalize_axis("trim_zeros", trimmed_axis, x.ndim)
         other_axes = tuple(other for other in range(x.ndim) if other != d)
         (positions,) = nonzero(any(not_equal(x, 0), axis=other_axes))
         if not positions.size:

@@ -34,10 +34,10 @@ from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import manipulation, sums
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce
-from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import sum_
 
@@ -168,7 +168,7 @@ def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[
     order."""
     a = as_array("moveaxis", a)
     dims = [_positions("moveaxis", axes, a.ndim) for axes in (source, destination)]
-    if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
+    if len(dims[0]) != len(dims[1]) or any(len(set(ds)) != len(ds) for ds in dims):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
             f"{destination}"
@@ -323,9 +323,9 @@ def roll(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
             "; give one shift for all axes, or one for each"
         )
-    for one, by in zip(axes, shifts, strict=True):
-        d = normalize_axis("roll", one, a.ndim)
-        start = -by % max(a.shape[d], 1)
+    for rolled_axis, count in zip(axes, shifts, strict=True):
+        d = normalize_axis("roll", rolled_axis, a.ndim)
+        start = -count % max(a.shape[d], 1)
         if start:
             front, back = (
                 slice_along(a.node, d, 0, start),

@@ -150,7 +150,7 @@ def norm(
     axes = (axis,) if is_integer(axis) else tuple(axis)
     if len(axes) == 1:
         return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
-    dims = [normalize_axis("norm", one, a.ndim) for one in axes]
+    dims = [normalize_axis("norm", d, a.ndim) for d in axes]
     if len(axes) != 2 or dims[0] == dims[1]:
         raise ShapeError(
             f"norm: needs one axis or two different ones, was given {axis}"

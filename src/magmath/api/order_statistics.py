@@ -373,10 +373,10 @@ def _lower_positions(
     weight = position - low
     if method == "averaged_inverted_cdf":
         return low, functions.where(weight == 0, 0.5, 1.0)
-    stays = weight == 0
+    takes_lower = weight == 0
     if method == "closest_observation":
-        stays = stays & (low % 2 == 1)
-    return functions.where(stays, low, low + 1), 0.0 * weight
+        takes_lower = takes_lower & (low % 2 == 1)
+    return functions.where(takes_lower, low, low + 1), 0.0 * weight
 
 
 @dispatch_cached

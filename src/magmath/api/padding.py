@@ -60,12 +60,12 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     for d, pair in enumerate(widths):
         if any(pair):
             of_axis = (0, 0) if values is None else values[d]
-            before, behind = _added(x, d, pair, of_axis, mode, reflect_type == "odd")
+            before, behind = _edges(x, d, pair, of_axis, mode, reflect_type == "odd")
             x = concat([before, x, behind], d)
     return Array(x.node) if x is array else x
 
 
-def _added(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool) -> list[Array]:
+def _edges(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool) -> list[Array]:
     """Return the elements before and after an axis; `values` are those of the mode's option."""
     if mode in ("constant", "empty"):
         return _constants(x, d, widths, values)
@@ -183,10 +183,10 @@ def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
     reflected = _elements(x, d, source)
     if not is_odd or n == 1:
         return reflected
-    return _turned(x, d, reflected, index // period, within >= n)
+    return _odd_reflection(x, d, reflected, index // period, within >= n)
 
 
-def _turned(x: Array, d: int, reflected: Array, periods: Any, is_mirrored: Any) -> Array:
+def _odd_reflection(x: Array, d: int, reflected: Array, periods: Any, is_mirrored: Any) -> Array:
     """Return reflected elements turned about the edges: each period adds twice the difference of
     the last and the first element, and mirrored elements are turned about the last one."""
     column = (-1,) + (1,) * (x.ndim - d - 1)

@@ -31,18 +31,18 @@ from magmath.errors import IndexingError, ShapeError
 
 def atleast_1d(*arrays: Any) -> Any:
     """Return arrays with at least one dimension; one array, or a tuple of several."""
-    return _each(arrays, lambda x: x if x.ndim else reshape(x, (1,)))
+    return _result_or_tuple(arrays, lambda x: x if x.ndim else reshape(x, (1,)))
 
 
 def atleast_2d(*arrays: Any) -> Any:
     """Return arrays with at least two dimensions; those of one become a row."""
-    return _each(arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
+    return _result_or_tuple(arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
 
 
 def atleast_3d(*arrays: Any) -> Any:
     """Return arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n,
     1)."""
-    return _each(arrays, _with_three_dimensions)
+    return _result_or_tuple(arrays, _with_three_dimensions)
 
 
 def _with_three_dimensions(x: Array) -> Array:
@@ -51,7 +51,7 @@ def _with_three_dimensions(x: Array) -> Array:
     return reshape(x, (*x.shape, 1) if x.ndim == 2 else (1, x.size, 1))
 
 
-def _each(arrays: Sequence[Any], function: Any) -> Any:
+def _result_or_tuple(arrays: Sequence[Any], function: Any) -> Any:
     """Return the results of a function of each array: one, or a tuple of several."""
     results = tuple(function(as_array("atleast", x)) for x in arrays)
     return results[0] if len(results) == 1 else results
@@ -254,7 +254,7 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """Return the array without the positions `obj` of an axis (of the flattened array for None): an
     integer, a slice, integers or truth values."""
-    x, dim = _along("delete", arr, axis)
+    x, dim = _array_and_axis("delete", arr, axis)
     extent = x.shape[dim]
     before = (slice(None),) * dim
     if is_integer(obj) and not isinstance(obj, bool):
@@ -283,7 +283,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return the array with values inserted before positions of an axis (of the flattened array for
     None)."""
-    x, dim = _along("insert", arr, axis)
+    x, dim = _array_and_axis("insert", arr, axis)
     _, inserted = as_arrays("insert", x, values)
     positions = _positions(obj, x.shape[dim])
     count = len(positions)
@@ -349,6 +349,6 @@ def _as_positions(name: str, original: Any, positions: Array) -> Array:
     return positions
 
 
-def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
+def _array_and_axis(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
     x = as_array(name, arr)
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))

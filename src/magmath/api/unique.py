@@ -23,10 +23,10 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.indexing.gather_scatter import PUT, take
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.searchsorted import SEARCHSORTED
 from magmath.ops.sort.sorting import ARGSORT, SORT

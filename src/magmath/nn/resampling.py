@@ -232,8 +232,8 @@ def channel_shuffle(x: Array, groups: int) -> Array:
     x = as_array("channel_shuffle", x)
     check_images("channel_shuffle", x.shape, None)
     n, _, *space = x.shape
-    each = _check_channels("channel_shuffle", x, groups)
-    parts = reshape(x, (n, groups, each, *space))
+    channels = _check_channels("channel_shuffle", x, groups)
+    parts = reshape(x, (n, groups, channels, *space))
     return reshape(swapaxes(parts, 1, 2), x.shape)
 
 

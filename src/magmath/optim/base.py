@@ -204,8 +204,10 @@ class Optimizer(metaclass=KeywordHints):
         """
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
-        each = zip(parameters, gradients, strict=True)
-        gradients = [parts_of_gradient(gradient, x.value) for x, gradient in each]
+        gradients = [
+            parts_of_gradient(gradient, x.value)
+            for x, gradient in zip(parameters, gradients, strict=True)
+        ]
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.count is not None and parameter.count not in counted:
@@ -424,10 +426,10 @@ class Optimizer(metaclass=KeywordHints):
             )
         if any(map(callable, self.learning_rates)):
             first = self.steps
-            rates, each = [self.rates(first + i) for i in range(steps)], 1
+            rates, steps_per_rate = [self.rates(first + i) for i in range(steps)], 1
         else:
-            rates, each = [self.rates(0)], steps
-        values = self._minimizer.run(expression, variables, rates, each)
+            rates, steps_per_rate = [self.rates(0)], steps
+        values = self._minimizer.run(expression, variables, rates, steps_per_rate)
         if check_finite:
             check_finite_losses(values)
         return values[-1]

@@ -20,8 +20,8 @@ OF_ALL = ("clip_value", "clip_norm", "groups")
 """Settings of a whole step, which a group cannot change."""
 
 
-class Grouped(Protocol):
-    """An optimizer for its groups: a dataclass whose fields are its settings."""
+class GroupedOptimizer(Protocol):
+    """What groups use of an optimizer: a dataclass whose fields are its settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -34,7 +34,7 @@ class Grouped(Protocol):
         """Other settings for some variables, by a pattern of their names."""
 
 
-GroupRule = TypeVar("GroupRule", bound=Grouped)
+GroupRule = TypeVar("GroupRule", bound=GroupedOptimizer)
 
 
 @final

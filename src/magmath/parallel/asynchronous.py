@@ -29,7 +29,7 @@ from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 from magmath.parallel.gradient_averaging import GradientAveraging
-from magmath.parallel.strategy import STALENESS, Training
+from magmath.parallel.strategy import DELAYS, Training
 from magmath.passes.environment import Environment
 
 
@@ -67,7 +67,7 @@ class Asynchronous(GradientAveraging):
     `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.
     Workers of several hosts send copies and gradients as messages: each server belongs to one of
     them, and a second thread of that worker answers.
-    The history has the delay of each update (`History.staleness`). Sources: Dean et al. (2012),
+    The history has the delay of each update (`History.delays`). Sources: Dean et al. (2012),
     Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed
     ML via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
     learners are fast, for the equation.
@@ -210,7 +210,7 @@ class Asynchronous(GradientAveraging):
         assign(pairs)
 
     def reported(self) -> Mapping[str, Array]:
-        reported = {} if self._delay is None else {STALENESS: self._delay}
+        reported = {} if self._delay is None else {DELAYS: self._delay}
         return {name: Array(e.astype(node, float64)) for name, node in reported.items()}
 
     def asynchronous_division(

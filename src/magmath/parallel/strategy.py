@@ -26,7 +26,7 @@ from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.transform.grad import grad
 
-STALENESS = "staleness"
+DELAYS = "delays"
 """The name under which strategies report the delays of updates."""
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 """A function of a batch that returns the loss (0-d) and the outputs."""

@@ -216,7 +216,7 @@ class NeuralNetwork(metaclass=KeywordHints):
         if self.input_shape is not None and has_samples:
             self._check_shape(operation, shape)
         elif has_samples:
-            dtype = asarray(x.first[0] if isinstance(x, Loader) else samples[:1]).dtype
+            dtype = asarray(x.example[0] if isinstance(x, Loader) else samples[:1]).dtype
         try:
             yield samples
         finally:  # without a pool, which may have ended

@@ -201,13 +201,13 @@ def _probabilities(outputs: AbstractArray) -> str:
 def _check_probabilities(operation: str, targets: Array) -> None:
     """Raise DataError unless the targets of each sample are probabilities with sum 1."""
     low, totals = reductions.min(targets), reductions.sum(targets, axis=1)
-    far = reductions.max(elementwise.abs(totals - 1))
-    evaluate(low, far)
-    if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
+    deviation = reductions.max(elementwise.abs(totals - 1))
+    evaluate(low, deviation)
+    if not (float(low) >= 0 and float(deviation) <= PROBABILITY_ERROR):
         raise DataError(
             f"{operation}: cross-entropy takes integer labels, or probabilities: numbers that are "
             f"not negative and have sum 1 for each sample; the least target is {float(low):.4g}, "
-            f"and a sum differs from 1 by {float(far):.4g}; for other targets take "
+            f"and a sum differs from 1 by {float(deviation):.4g}; for other targets take "
             f'loss="mean_squared_error"'
         )
 

@@ -85,10 +85,10 @@ def test_paths_are_names() -> None:
 
 def test_the_walk_is_kept_until_parts_change() -> None:
     module = outer()
-    found = module._current_inventory()
+    result = module._current_inventory()
     module(mm.asarray(X))
     module.training = False
-    assert module._current_inventory() is found
+    assert module._current_inventory() is result
     module.blocks.append(nn.Parameter(1.0, (2,)))
     assert [p for p, _ in module.named_parameters()][8] == "blocks.2"
     module.head = nn.Dense(7)

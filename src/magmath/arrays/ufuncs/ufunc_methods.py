@@ -28,11 +28,11 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
+from magmath.ops.cumulative import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.reductions import reduction_of
-from magmath.ops.scans import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.segment_reductions import reduced_segments
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
@@ -45,7 +45,7 @@ REDUCTIONS = {
     "logical_and": "all",
     "logical_or": "any",
 }
-SCANS = {
+CUMULATIVE_FUNCTIONS = {
     "add": CUMULATIVE_SUM,
     "multiply": CUMULATIVE_PROD,
     "maximum": CUMULATIVE_MAX,
@@ -331,8 +331,8 @@ class _UfuncMethods:
         """Return the combined elements up to each one along an axis."""
         name = self._name
         d = normalize_axis(name, axis, x.ndim)
-        if name in SCANS and not self._is_complex_extremum(x):
-            return Array(apply(SCANS[name], x, axis=d, line=user_line()))
+        if name in CUMULATIVE_FUNCTIONS and not self._is_complex_extremum(x):
+            return Array(apply(CUMULATIVE_FUNCTIONS[name], x, axis=d, line=user_line()))
         if not self._is_associative:
             if x.shape[d] < 2:
                 return Array(x)

@@ -92,9 +92,9 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
 
 def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
     """Return the range of x that y needs, with zeros out of bounds."""
-    want = input_ranges([(0, n) for n in y], kernel, attributes)
-    result = np.zeros((*x.shape[:2], *extents_of(want)), x.dtype)
-    there, here = overlap([(0, n) for n in x.shape[2:]], want)
+    needed = input_ranges([(0, n) for n in y], kernel, attributes)
+    result = np.zeros((*x.shape[:2], *extents_of(needed)), x.dtype)
+    there, here = overlap([(0, n) for n in x.shape[2:]], needed)
     result[there] = x[here]
     return result
 
@@ -238,8 +238,8 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     if _is_native(x):
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
+    needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
@@ -281,8 +281,8 @@ def bind_kernel(call: KernelCall) -> BoundCall:
     if _is_native(x):
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
+    needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(
