@@ -38,8 +38,8 @@ class CallResult(Struct, eq=False, gc=False):
     calls: RepeatedCalls
     call: int
     output: int
-    serial: int = 0
-    """The same number as that of the `Provenance` that replaces this object."""
+    identity: int = 0
+    """`ProvenanceRecord.identity`, which the `Provenance` that replaces this object gets."""
 
     def recorded(self, leaf: Node) -> Provenance:
         """Return the record, which also becomes the provenance of the leaf."""
@@ -164,7 +164,7 @@ class RepeatedCalls:
             records.append(record)
             leaf = self._held(call, number)
             if leaf is not None and isinstance(leaf.provenance, CallResult):
-                record.serial = leaf.provenance.serial
+                record.identity = leaf.provenance.identity
                 set_provenance(leaf, record)
         return records
 
