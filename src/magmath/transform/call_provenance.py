@@ -101,7 +101,7 @@ class ProvenanceTemplate:
         drawn: Mapping[Node, float],
     ) -> None:
         """Store the provenance in the leaves of the results of a call."""
-        chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
+        chain = None if self._chain_maker is None else self._chain_maker.begin(operands)
         if chain is not None and not is_keeping_expressions():
             self.store_continued(leaves, chain, arguments)
             return
