@@ -70,11 +70,11 @@ class Specialization:
         self._results = len(call.nodes) - len(self.updated)
         graph = self.engine.pending_graph(traced)
         self._hoisted: HoistedValues | None = None
-        self._versions: Mapping[Node, Node] = {}
+        self._content_scalars: Mapping[Node, Node] = {}
         separated = self._separated(graph, position)
         if separated is not None:
             graph, self._hoisted = separated.graph, separated.hoisted
-            self._versions = separated.versions
+            self._content_scalars = separated.content_scalars
         modes = engine.modes.of_training() if trace.is_training_step else engine.modes
         compiled = engine.compile(graph, modes=modes)
         self._is_fallible = compiled.is_fallible and is_fallible_program(
@@ -245,7 +245,7 @@ class Specialization:
         hoisted: Mapping[Node, RemoteArray] = {}
         if self._hoisted is not None:
             hoisted = self._hoisted.data()
-            numbers = self._with_versions(numbers, hoisted)
+            numbers = self._with_content_ids(numbers, hoisted)
         return numbers, hoisted
 
     def _input_arrays(
@@ -257,17 +257,18 @@ class Specialization:
             for x in self._arrays
         ]
 
-    def _with_versions(
+    def _with_content_ids(
         self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
-        """Return the numbers of a call with the versions of the arrays that it reads."""
-        if not self._versions:
+        """Return the numbers of a call with the content ids of the arrays that it reads."""
+        if not self._content_scalars:
             return numbers
-        leaves = list(self._versions.values())
+        leaves = list(self._content_scalars.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        versions = dict(zip(self._versions, self.engine.runs.versions_of(data), strict=True))
+        content_ids = self.engine.runs.content_ids_of(data)
+        id_of_scalar = dict(zip(self._content_scalars, content_ids, strict=True))
         return [
-            versions.get(x, number) if isinstance(x, Node) else number
+            id_of_scalar.get(x, number) if isinstance(x, Node) else number
             for x, number in zip(self._numbers, numbers, strict=True)
         ]
 
