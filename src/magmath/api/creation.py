@@ -143,7 +143,7 @@ def variable(
     array = asarray(value, dtype=element, layout=layout)
     if is_converted:
         _check_exact(name, value, array.dtype)
-    return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated()))
+    return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated_leaf()))
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:

@@ -207,7 +207,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __deepcopy__(self, memo: dict[int, object]) -> Array:
         """Return a copy with its own memory, made by the workers."""
-        copied = Array(copy_of(self, self.layout).evaluated())
+        copied = Array(copy_of(self, self.layout).evaluated_leaf())
         return copied if self.view_of is None else as_memory(copied)
 
     def __repr__(self) -> str:
@@ -241,7 +241,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         later computations, and wait for it where it is first used.
         """
         engine = session.engine()
-        source = self if wait else Array(self.evaluated())
+        source = self if wait else Array(self.evaluated_leaf())
         result = source.redistribute(engine.environment.replicated(self.shape, shared=True))
         if wait:
             evaluate(result, wait=True)
@@ -315,7 +315,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             if value_has_no_name:
                 value.unlink()  # not read after the write
             if self._leaf is None and is_small_write_into_new(self, key):
-                self.evaluated()
+                self.evaluated_leaf()
             operand = small_operand(self, value)
             if operand is not None:
                 value, value_has_no_name = Array(operand), True

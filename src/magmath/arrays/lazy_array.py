@@ -129,7 +129,7 @@ class LazyArray(ArrayHandle):
     def _evaluate_early(self, keep: Keep) -> None:
         """Compute a pending expression before its value is needed. Its record keeps operands, so
         that gradients pass through the value as if it were pending."""
-        record = provenance_of(self.evaluated())
+        record = provenance_of(self.evaluated_leaf())
         if record is not None:
             keep(record)
 
@@ -184,7 +184,7 @@ class LazyArray(ArrayHandle):
         """The number of elements."""
         return size_of(self._node.shape)
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Return the input leaf with this array's value; computes the value if it is pending."""
         node = self._node
         if self._leaf is not node:  # they are identical once the value is computed
@@ -201,7 +201,7 @@ class LazyArray(ArrayHandle):
         have the new ones."""
         written = ref(self._node)
         try:
-            self.evaluated()
+            self.evaluated_leaf()
         except BaseException:
             node = self.node
             is_unwritten = node is written() and node.value is None
@@ -213,11 +213,11 @@ class LazyArray(ArrayHandle):
     @property
     def layout(self) -> Layout:
         """The distribution of the array over the workers; evaluates the array first."""
-        return remote_array_of(self.evaluated()).layout
+        return remote_array_of(self.evaluated_leaf()).layout
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
-        leaf = self.evaluated()
+        leaf = self.evaluated_leaf()
         values = small_local_array(leaf)
         if values is not None:
             return values.copy()
@@ -226,7 +226,7 @@ class LazyArray(ArrayHandle):
 
     def fetch(self) -> torch.Tensor:
         """Return the whole array as a new PyTorch tensor on the CPU."""
-        return fetch(self.evaluated())
+        return fetch(self.evaluated_leaf())
 
     def stored_leaf(self) -> Node | None:
         """Return the leaf of an evaluated array; None if it is pending, and for a variable.
@@ -430,7 +430,7 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     _evaluate(arrays)
     if wait:
         try:
-            session.engine().runs.wait_for([array.evaluated() for array in arrays])
+            session.engine().runs.wait_for([array.evaluated_leaf() for array in arrays])
         except Exception as error:
             undo_failed_updates((), error)
             raise

@@ -158,7 +158,7 @@ def argument_value(argument: Any) -> Any:
     """Return the data of an array argument, other arguments and variables unchanged."""
     if isinstance(argument, Variable) or not isinstance(argument, Array):
         return argument
-    return remote_array_of(argument.evaluated())
+    return remote_array_of(argument.evaluated_leaf())
 
 
 def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any]:

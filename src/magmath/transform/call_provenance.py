@@ -84,7 +84,7 @@ class ProvenanceTemplate:
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
-                leaf = argument._leaf or argument.evaluated()
+                leaf = argument._leaf or argument.evaluated_leaf()
                 keep_expression(leaf)
                 operands.append(reference_to_array(leaf))
             elif isinstance(source, Node):

@@ -98,12 +98,12 @@ class DividedSpecialization:
         traced = self._traced
         count = len(results) - len(traced.updated)
         if traced.updated:
-            leaves = [x.evaluated() for x in results[count:]]
+            leaves = [x.evaluated_leaf() for x in results[count:]]
             engine = session.engine()
             engine.runs.wait_for_fallible_run()
             update_arguments(engine, traced.updated, arguments, leaves)
         for x in results[:count] if traced.trace.read else ():
-            x.keep_operands(x.evaluated())
+            x.keep_operands(x.evaluated_leaf())
             register_reader(x)
         if traced.tree is None:
             return results[0]

@@ -186,7 +186,7 @@ class _LoopProgram:
 
     def _new_leaf(self, array: Array) -> Node:
         """Return a leaf for an array that the program updates, in the layout of its first value."""
-        data = remote_array_of(array.evaluated())
+        data = remote_array_of(array.evaluated_leaf())
         leaf = input_leaf(data.shape, data.dtype, data.layout, None)
         self._data[leaf] = data
         return leaf

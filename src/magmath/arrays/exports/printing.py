@@ -69,7 +69,7 @@ def why_lost(array: LazyArray) -> str:
     pool.
     """
     known = array.is_computed
-    order = [array.evaluated()] if known else topological((array.node,), pending=True)
+    order = [array.evaluated_leaf()] if known else topological((array.node,), pending=True)
     for node in order:
         leaf = node.leaf_or_self
         if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:
@@ -109,7 +109,7 @@ def shown_values(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
     if array.size <= options["threshold"]:
         yield array.numpy()
         return
-    array.evaluated()
+    array.evaluated_leaf()
     edge = max(1, int(options["edgeitems"]))
     with np.printoptions(threshold=0, edgeitems=edge):
         yield _edges(array, edge).numpy()

@@ -143,7 +143,7 @@ class Variable(Array):
         assert layout is not None
         return layout
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Return the leaf with the value. Raises TracingError while a function is traced."""
         if tracing.current() is not None:
             raise no_value_error()
@@ -206,7 +206,7 @@ class Variable(Array):
         if layout == current or once:  # one copy for all workers of a host serves as one for each
             return
         moved = redistributed(Array(self.node), layout)
-        data = remote_array_of(moved.evaluated())
+        data = remote_array_of(moved.evaluated_leaf())
         self._set_read_layout(data.layout)  # copies for each worker are stored once
         self._hold(data)
 
@@ -219,7 +219,7 @@ class Variable(Array):
         """Store a value in the current pool, in its default layout, after the pool of the variable
         has ended."""
         layout = default_layout(node.shape, node.nbytes)
-        self.set_value(remote_array_of(redistributed(Array(node), layout).evaluated()))
+        self.set_value(remote_array_of(redistributed(Array(node), layout).evaluated_leaf()))
 
     def convert(self, dtype: DType) -> None:
         """Convert the variable to another element type.
@@ -230,7 +230,7 @@ class Variable(Array):
         if dtype is self.leaf.dtype:
             return
         data = remote_array_of(
-            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated()
+            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated_leaf()
         )
         invalidate_captures(self.leaf)
         self.leaf = variable_leaf(data.shape, dtype, data.layout, ref(self))
@@ -254,7 +254,7 @@ class Variable(Array):
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         """Return another variable with the same name and value."""
-        data = remote_array_of(copy_of(self, self.layout).evaluated())
+        data = remote_array_of(copy_of(self, self.layout).evaluated_leaf())
         return type(self).restored(self.name, data, self.settings)
 
     def release(self) -> list[Node]:
