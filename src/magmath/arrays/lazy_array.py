@@ -94,7 +94,7 @@ class LazyArray(ArrayHandle):
         if operation is leaves.INPUT:
             self._node, self._leaf = node, node
             return
-        self._refer_to(node, None if is_attempted else session.eager_leaf(node))
+        self._refer_to(node, None if is_attempted else session.leaf_of_new_node(node))
         if node.reads_version:
             register_reader(self)
 
@@ -324,7 +324,7 @@ class LazyArray(ArrayHandle):
         """
         leaf = None
         if node.operation is not leaves.INPUT:
-            leaf = session.eager_leaf(node)  # which may raise: nothing has changed
+            leaf = session.leaf_of_new_node(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
         if trace is not None:
@@ -372,7 +372,7 @@ class LazyArray(ArrayHandle):
             base = view.stale_base
             path = view.path_from(base)
             node = read(base.node, path)
-            leaf = None if node.operation is leaves.INPUT else session.eager_leaf(node)
+            leaf = None if node.operation is leaves.INPUT else session.leaf_of_new_node(node)
             view.storage.set_current(self)
             self.pending_update = None if leaf is not None else view_record(base, path)
             self._refer_to(node, leaf)

@@ -49,7 +49,7 @@ def operator_result(operation: str, x: Any, y: Any, node_of: _NodeOf, frames: in
         if leaf is not None:
             return leaf
     node = node_of(operation, x, y, line)
-    leaf = session.eager_leaf(node) if isinstance(node, Node) else None
+    leaf = session.leaf_of_new_node(node) if isinstance(node, Node) else None
     if leaf is None:
         return node
     keep_expression(node)

@@ -116,7 +116,7 @@ class EagerCall:
         (result,) = self._program.run(values, numbers)
         recipe = self._recipe
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
-        return eager.stored_leaf(self._shape, self._dtype, result, provenance)
+        return eager.new_leaf(self._shape, self._dtype, result, provenance)
 
     def write(
         self,
@@ -211,7 +211,7 @@ class JointCall:
         self._misses -= self._misses > 0
         record = Provenance.of(self._recipe, outputs[0][2], operands, line)
         leaves = [
-            eager.stored_leaf(
+            eager.new_leaf(
                 shape, dtype, value, record if i == 0 else record.of_output(output, line)
             )
             for i, ((shape, dtype, output), value) in enumerate(zip(outputs, computed))  # noqa: B905

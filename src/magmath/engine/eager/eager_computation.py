@@ -74,7 +74,7 @@ _CREATIONS = frozenset({FULL, IOTA})
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
 _LONG_LONGS = "qQ"
 """Codes of C's long long: for NumPy they are equal to the types of 64 bits, for torch not."""
-_new_leaf: Callable[..., Node] = Node
+_new_node: Callable[..., Node] = Node
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
 
@@ -264,7 +264,7 @@ class EagerComputation:
         if node.is_of_numbers and self._created:
             value = self._created.get((signature, node.inputs))
             if value is not None:
-                return self.stored_leaf(signature.shape, signature.dtype, value.copy(), None)
+                return self.new_leaf(signature.shape, signature.dtype, value.copy(), None)
         operands = self._read(node, attempt)
         return None if operands is None else self._result(node, operands, attempt)
 
@@ -290,7 +290,7 @@ class EagerComputation:
         provenance = None
         if operands.leaves and operation is not STOP_GRADIENT:
             provenance = operands.provenance(node)
-        return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
+        return self.new_leaf(signature.shape, signature.dtype, value, provenance)
 
     def stored_value(self, leaf: Node, max_bytes: int = MAX_READ) -> np.ndarray[Any, Any] | None:
         """Return the value of a leaf if it is small and this process stores it, otherwise None."""
@@ -302,7 +302,7 @@ class EagerComputation:
             value = data.local_array()
         return None if value is None or value.nbytes > max_bytes else value
 
-    def stored_leaf(
+    def new_leaf(
         self,
         shape: Shape,
         dtype: DType,
@@ -312,7 +312,7 @@ class EagerComputation:
         """Return an input leaf with a value that this process stores."""
         layout = self._result_layouts.get(shape) or self.result_layout(shape)
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values)
-        return _new_leaf(
+        return _new_node(
             INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, False,
             provenance,
         )  # fmt: skip
@@ -339,7 +339,7 @@ class EagerComputation:
             recipe = recipe_of_operation(node.operation, signature)
             store_bounded(self._argument_recipes, signature, recipe, _MAX_LAYOUTS)
         record = Provenance.of(recipe, recipe.last, (reference_to_array(leaf),), node.line)
-        return self.stored_leaf(signature.shape, signature.dtype, value.copy(), record)
+        return self.new_leaf(signature.shape, signature.dtype, value.copy(), record)
 
     def _read(self, node: Node, attempt: _Attempt | None = None) -> EagerOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,

@@ -142,7 +142,7 @@ class _GradientCall:
                 record.keep_recent(tape.between)
             else:
                 record = record.of_output(output, line)
-            results.append(eager.stored_leaf(node.shape, node.dtype, value, record))
+            results.append(eager.new_leaf(node.shape, node.dtype, value, record))
         return ComputedGradients(results, leaves)
 
 
