@@ -14,7 +14,7 @@ from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_va
 from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number, number_list
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import as_memory

@@ -42,7 +42,7 @@ from magmath.arrays.inputs.operands import (
 )
 from magmath.arrays.lazy_array import STALE_ATTRIBUTES, WAS_ATTEMPTED, LazyArray, evaluate
 from magmath.arrays.number_protocols import NumberProtocols
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
 from magmath.arrays.protocols.methods import ArrayMethods
 from magmath.arrays.protocols.missing_attributes import missing_array_attribute

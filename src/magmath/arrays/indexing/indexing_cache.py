@@ -1,9 +1,9 @@
-"""The dispatch cache of indexing: slices and elements of small arrays, and small parts of larger
+"""Indexing in the dispatch cache: slices and elements of small arrays, and small parts of larger
 ones, which NumPy reads and writes in this process.
 
 What `x[1:]` and `x[1:] = v` do is recorded at the first line with their call key
-(`engine/eager/call_cache.py`): the index, and the shapes and types of the arrays. Later lines with
-this key are one line of NumPy (`part_programs`), and share the recipe, by which gradients pass
+(`engine/eager/dispatch_cache.py`): the index, and the shapes and types of the arrays. Later lines
+with this key are one line of NumPy (`part_programs`), and share the recipe, by which gradients pass
 through them. Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
 """
@@ -62,13 +62,13 @@ def selected_part(array: LazyArray, step: ViewStep) -> Node:
         return step.read(array.node)
     selection, starts = _selection_and_starts(step)
     key, line = (selection, source.shape, source.dtype.name), user_line(PART_FRAMES)
-    part: Node | None = eager.calls.repeated(eager, key, (source,), line, starts)
+    part: Node | None = eager.dispatch_cache.repeated(eager, key, (source,), line, starts)
     if part is not None:
         return part
     node = step.read(array.node)
-    if eager.calls.is_new(key) and _is_small_part(eager, source, node):
-        eager.calls.record(key, _part_call(source, step, node, len(starts)))
-        part = eager.calls.repeated(eager, key, (source,), line, starts)
+    if eager.dispatch_cache.is_new(key) and _is_small_part(eager, source, node):
+        eager.dispatch_cache.record(key, _part_call(source, step, node, len(starts)))
+        part = eager.dispatch_cache.repeated(eager, key, (source,), line, starts)
     return part or node
 
 
@@ -159,7 +159,7 @@ def _record_write(array: LazyArray, key: Any, part: Part | None, value: Any, wri
     if source is None or eager is None or eager.stored_value(source, maxsize) is None:
         return False
     write = _write_of(eager, source, key, part, value)
-    if write is None or not eager.calls.is_new(write.call_key):
+    if write is None or not eager.dispatch_cache.is_new(write.call_key):
         return False
     call, arguments = None, write.arguments
     known = _recipe_of_pending(written, arguments)
@@ -167,7 +167,7 @@ def _record_write(array: LazyArray, key: Any, part: Part | None, value: Any, wri
         recipe = _with_numbers(known[0], write)
         if recipe is not None:
             call = EagerCall(write.program(known[1]), recipe, written, known[1])
-    eager.calls.record(write.call_key, call)
+    eager.dispatch_cache.record(write.call_key, call)
     return call is not None
 
 
@@ -378,7 +378,7 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
         return None
     key_of_call = "read", leaf.shape, leaf.dtype.name, *known.call_key
     arguments, line = (leaf, *known.arrays), user_line(METHOD_FRAMES)
-    elements: Node | None = eager.calls.repeated(eager, key_of_call, arguments, line)
+    elements: Node | None = eager.dispatch_cache.repeated(eager, key_of_call, arguments, line)
     return elements
 
 
@@ -391,22 +391,22 @@ def record_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     if known is None:
         return
     call_key = "read", source.shape, source.dtype.name, *known.call_key
-    if not eager.calls.is_new(call_key):
+    if not eager.dispatch_cache.is_new(call_key):
         return
     arguments = source, *known.arrays
     operations = recipe_of_call(leaf, arguments)
     if operations is None or operations[1] != [*range(len(arguments))]:
-        eager.calls.record(call_key, None)
+        eager.dispatch_cache.record(call_key, None)
         return
     recipe, used = operations
     if known.has_mask:
         step = recipe.steps[-1]
         assert isinstance(step, RecipeStep)
         is_alone = step.operation is COMPRESS and recipe.length == 1
-        eager.calls.record(call_key, _MaskedRead(step) if is_alone else None)
+        eager.dispatch_cache.record(call_key, _MaskedRead(step) if is_alone else None)
     else:
         program = ArrayReadProgram(known.items, known.array_positions)
-        eager.calls.record(call_key, EagerCall(program, recipe, leaf, used))
+        eager.dispatch_cache.record(call_key, EagerCall(program, recipe, leaf, used))
 
 
 @final

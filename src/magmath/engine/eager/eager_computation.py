@@ -23,7 +23,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
-from magmath.engine.eager.call_cache import CallCache
+from magmath.engine.eager.dispatch_cache import DispatchCache
 from magmath.engine.eager.eager_operands import EagerOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -116,7 +116,7 @@ class EagerComputation:
         self._argument_recipes: dict[Signature, Recipe] = {}
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
-        self.calls: CallCache[EagerComputation] = CallCache()
+        self.dispatch_cache: DispatchCache[EagerComputation] = DispatchCache()
 
     @cached_property
     def _kernels(self) -> EagerKernels:

@@ -71,7 +71,7 @@ class _Unrecorded(Enum):
 
 
 @final
-class CallCache(Generic[Eager]):
+class DispatchCache(Generic[Eager]):
     """The states of call keys; those that it does not have are new."""
 
     __slots__ = ("_states",)
