@@ -93,10 +93,10 @@ Operand: TypeAlias = (
 
 
 OPERATOR_FRAMES = 4
-"""Frames from `user_line` to the user's: `operator_result`, a method such as `Array._binary`, and
-the operator."""
+"""Frames from `user_line` to the user's line: `operator_result`, `_binary` (or `_reflected`, or
+`_update`), the operator method, and the user's."""
 FUNCTION_FRAMES = 3
-"""Frames from `user_line` to the caller of `binary`."""
+"""Frames from `user_line` to the caller's line: `operator_result`, `binary`, and the caller's."""
 
 
 class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMethods["Array"]):

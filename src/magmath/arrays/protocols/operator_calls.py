@@ -38,7 +38,7 @@ def operator_result(operation: str, x: Any, y: Any, node_of: _NodeOf, frames: in
     """Return a leaf with the result of an element-wise operation on two operands, if it is computed
     at its line, otherwise its pending node; NotImplemented for objects that are no operands.
 
-    `frames` are those up to the user's line.
+    `frames` are those up to the user's line (`OPERATOR_FRAMES`).
     """
     line, eager = user_line(frames), session.eager_computation()
     keyed = None if eager is None else _keyed_operands(eager, operation, x, y)
