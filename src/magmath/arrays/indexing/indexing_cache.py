@@ -36,7 +36,8 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import int64, uint64
 from magmath.core.type_aliases import Number
 from magmath.engine import session
-from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
+from magmath.engine.eager.call_recipes import recipe_of_call
+from magmath.engine.eager.eager_calls import CallProgram, EagerCall
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, recipe_of_nodes, topological
 from magmath.graph.operation import Line

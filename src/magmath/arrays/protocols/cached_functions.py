@@ -189,8 +189,8 @@ def _repeatable(
     is_tuple = isinstance(result, tuple) or type(result) is list
     if not leaves or not is_tuple or not all(map(_is_repeatable, result)):
         return None
-    assembled = partial(_assembled, getattr(type(result), "_make", type(result)))
-    return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assembled)
+    assemble = partial(_collection_of_arrays, getattr(type(result), "_make", type(result)))
+    return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assemble)
 
 
 def _is_repeatable(result: Any) -> bool:
@@ -210,9 +210,9 @@ def _only(leaves: Sequence[Node]) -> Node:
     return leaves[0]
 
 
-def _assembled(collection: Callable[[list[Any]], Any], leaves: Sequence[Node]) -> Any:
+def _collection_of_arrays(make: Callable[[list[Any]], Any], leaves: Sequence[Node]) -> Any:
     """Return a tuple or a list of arrays, given its class or named constructor."""
-    return collection([*map(_array_class(), leaves)])
+    return make([*map(_array_class(), leaves)])
 
 
 def part_of_key(number: Any) -> Hashable:
