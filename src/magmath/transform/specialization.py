@@ -197,7 +197,7 @@ class Specialization:
             if self._returns_one_array
             else self._deliver(results.leaves, arguments)
         )
-        self.runs.keep(results)
+        self.runs.offer_for_reuse(results)
         return returned
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
@@ -230,7 +230,7 @@ class Specialization:
             self.engine.runs.wait_for_fallible_run()
         self.provenance.store(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
-        self.runs.keep(results)
+        self.runs.offer_for_reuse(results)
         return returned
 
     def _numbers_of(

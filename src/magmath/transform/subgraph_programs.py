@@ -30,7 +30,8 @@ Compile = Callable[[Callable[..., Any]], Any]
 
 @final
 class RepeatedProgram(NamedTuple):
-    """A program, and how many times in a row the last call of a function has run it."""
+    """A program, and how many times in a row the last call of a function has run it: more than once
+    if it is the body of a loop."""
 
     program: Program
     times: int
