@@ -27,7 +27,7 @@ from magmath.core.dtypes import (
 )
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.errors import OptionError, ReadOnlyError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -118,7 +118,7 @@ def write_back(array: Any, original: Any) -> None:
 
 
 def is_update_shared(
-    updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captured: Captured
+    updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captures: Captures
 ) -> bool:
     """Return True if the update in place of an argument changes another argument too, or an array
     that the function reads from outside.
@@ -128,13 +128,13 @@ def is_update_shared(
     for i in updated:
         memory = _memory_of(originals[i])
         if memory is not None:
-            others = [x for x in originals if x is not originals[i]] + captured.foreign_arrays()
+            others = [x for x in originals if x is not originals[i]] + captures.foreign_arrays()
             other_memories = [_memory_of(x) for x in others]
             if any(can_overlap(memory, other) for other in other_memories if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):
             is_argument = x is not arguments[i] and any(x is argument for argument in arguments)
-            if is_argument or captured.contains(x.node):
+            if is_argument or captures.contains(x.node):
                 return True
     return False
 

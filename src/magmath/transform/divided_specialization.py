@@ -13,7 +13,7 @@ from magmath.engine import session
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits, update_arguments
@@ -38,8 +38,8 @@ class DividedSpecialization:
         self._draws = trace.computed_draws
         graph = Graph(tuple(traced.outputs))
         self._limits = integer_limits(graph, traced.position)
-        self.captured = Captured(graph, traced.placeholders, movable=graph.leaves)
-        self.captured.add_state(trace)
+        self.captures = Captures(graph, traced.placeholders, movable=graph.leaves)
+        self.captures.add_state(trace)
         roots = without_versions(graph.outputs, {x: x for x in traced.outside})
         count, last = len(traced.nodes), len(traced.nodes) + len(trace.assigned)
         variables = [trace.read[leaf] for leaf in trace.assigned]

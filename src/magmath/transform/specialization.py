@@ -19,7 +19,7 @@ from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.repeated_runs import RepeatedRuns
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
@@ -86,8 +86,8 @@ class Specialization:
         self._required = self._required_arguments(tree, same, values)
         """What `accepted_values` requires of the arguments; None if it accepts none."""
         self.takes_several_arrays = len([x for x in values if type(x) is RemoteArray]) > 1
-        self.captured = Captured(traced, call.placeholders)
-        self.captured.add_state(trace)
+        self.captures = Captures(traced, call.placeholders)
+        self.captures.add_state(trace)
         kinds = None
         if self._required is not None and not any(graph.targets):
             kinds = [required.kind for required in self._required]
@@ -158,7 +158,7 @@ class Specialization:
         This is the fast path, which does not flatten the arguments.
         """
         required = self._required
-        if required is None or len(args) != len(required) or not self.captured.is_current:
+        if required is None or len(args) != len(required) or not self.captures.is_current:
             return None
         values: list[Any] = []
         for passed, (kind, dtype, layout, text) in zip(args, required):  # noqa: B905  as many

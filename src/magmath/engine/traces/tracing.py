@@ -96,11 +96,11 @@ class Trace(_Effects):
         self.can_loop: bool = can_loop
         self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
-        self.states: list[object] = []
+        self.state_owners: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
         self.observed_states: list[ObservedState] = []
         """The parts of these modules that lists and dictionaries can change."""
-        self._state_identities: set[int] = set()  # the identities of `states`
+        self._state_identities: set[int] = set()  # those of `state_owners`
         self.is_outdated = False
         """True if another trace uses other variables, since some were replaced during this one."""
         self._uses_gradients = False
@@ -175,7 +175,7 @@ class Trace(_Effects):
         """
         if id(owner) not in self._state_identities:
             self._state_identities.add(id(owner))
-            self.states.append(owner)
+            self.state_owners.append(owner)
 
     def mark_training(self) -> None:
         """Record that the function computes gradients, or takes a step of an optimizer."""
