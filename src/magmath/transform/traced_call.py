@@ -24,7 +24,9 @@ from magmath.transform.rebound_items import ArgumentContainers, ReboundItems
 
 @final
 class TracedCall:
-    """The expressions that a function returns and assigns.
+    """The expressions that a function returns and assigns, traced with arguments like these values.
+
+    `tree` is the nesting of the arguments, and `same` their first occurrences (`Specialization`).
 
     placeholders   the leaves of the arguments; None for an argument that is no array or number
     position       the positions of the arguments by their placeholders
