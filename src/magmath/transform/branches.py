@@ -54,8 +54,8 @@ def _inside(outputs: Sequence[Node], recorded: Collection[Node]) -> tuple[list[N
 
 def _marked(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:
     """Return the outputs as results of a branch."""
-    of = branch(predicate, _inside(outputs, recorded)[1])
-    return [x if x.name == "constant" else branch_result(x, of) for x in outputs]
+    branch_node = branch(predicate, _inside(outputs, recorded)[1])
+    return [x if x.name == "constant" else branch_result(x, branch_node) for x in outputs]
 
 
 def _protected(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:

@@ -81,7 +81,7 @@ class PythonEffects:
             former = self._former.setdefault((entries.owner, entries.is_whole), {})
             former.update(_present_values(entries))
         self._generators = {**global_generators(), **names.generators}
-        self._states = {label: _state(one) for label, one in self._generators.items()}
+        self._states = {label: _state(x) for label, x in self._generators.items()}
 
     def add_reads_to(self, trace: Trace, used: Collection[Node]) -> str | None:
         """Add to a trace the names that the functions have read, without what they have changed

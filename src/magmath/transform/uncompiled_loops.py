@@ -164,7 +164,7 @@ class _LoopProgram:
         self._counter = self._new_leaf(copy_of(asarray(0, dtype=int64)))
         number = row_number(self._counter, steps, reverse=reverse)
         images = dict(zip((*step.states, step.number), (*self._states, self._counter), strict=True))
-        images |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
+        images |= {x: row_of(data.node, number) for x, data in zip(step.rows, rows, strict=True)}
         assigned = self._trace.assigned
         outputs = substituted([*step.following, *step.collected, *assigned.values()], images)
         _evaluate_invariant(outputs, [*self._data])

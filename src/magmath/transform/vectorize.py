@@ -44,9 +44,9 @@ class vectorize:
         signature: str | None = None,
     ) -> None:
         self.pyfunc, self.signature = pyfunc, signature
-        self._types = None if otypes is None else [as_dtype(one) for one in otypes]
+        self._types = None if otypes is None else [as_dtype(x) for x in otypes]
         self._excluded = set(excluded or ())
-        names = None if self._types is None else [np.dtype(one.name) for one in self._types]
+        names = None if self._types is None else [np.dtype(dtype.name) for dtype in self._types]
         self._of_numpy = np.vectorize(pyfunc, names, doc, self._excluded, cache, signature)
         self.__doc__ = doc or getattr(pyfunc, "__doc__", None)
         self.__name__ = getattr(pyfunc, "__name__", "vectorize")
