@@ -60,7 +60,7 @@ class ProvenanceTemplate:
         """The latest calls, if each continues the one before: at most one chain, which a call takes
         from the list, so that no other thread has it."""
 
-    def continued(self, arguments: Sequence[Any]) -> CallChain | None:
+    def take_continued(self, arguments: Sequence[Any]) -> CallChain | None:
         """Take the chain of the latest calls, if a call with these arguments would continue it;
         otherwise return None."""
         if is_keeping_expressions():

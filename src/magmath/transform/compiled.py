@@ -160,7 +160,7 @@ class _CompiledFunction:
         ):
             provenance = last.provenance
             if provenance.chains and last.captures.is_current:
-                chain = provenance.continued(args)
+                chain = provenance.take_continued(args)
                 if chain is not None:
                     return last.run_again(chain, args)
             accepted = last.accepted_values(args)
@@ -176,7 +176,7 @@ class _CompiledFunction:
             specialization.updated
             and is_update_shared(specialization.updated, leaves, originals, specialization.captures)
         ) or (specialization.rebound and has_repeated_containers((args, kwargs))):
-            return self._uncompiled(args, kwargs)
+            return self._run_uncompiled(args, kwargs)
         for i in specialization.updated:
             check_updatable(leaves[i], originals[i])
         result = specialization.run([*map(number_of_run, values)], leaves)
@@ -188,7 +188,7 @@ class _CompiledFunction:
                 write_items(specialization.rebound, (args, kwargs), originals, new_items)
         return result
 
-    def _uncompiled(self, args: Any, kwargs: Any) -> Any:
+    def _run_uncompiled(self, args: Any, kwargs: Any) -> Any:
         """Run the function as Python; return its result as a compiled function does."""
         results, tree = flatten(self._function(*args, **kwargs))
         return unflatten(tree, [result_array(self._function, x) for x in with_arrays(results)])

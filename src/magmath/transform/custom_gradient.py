@@ -83,7 +83,7 @@ def _marked(
     """Return the values of a function as results of a call with the gradient rule `pullback`."""
     cotangents = [placeholder(x.shape, x.dtype) for x in values]
     with collecting_new_nodes() as new_nodes:
-        outputs = _traced(pullback, nesting, cotangents, positional)
+        outputs = _trace_pullback(pullback, nesting, cotangents, positional)
     rule = GradientRule(cotangents, (), outputs)
     converted = closure_converted(rule.computed, cotangents, new_nodes)
     rule = rule.with_computed(converted.outputs, cotangents, converted.placeholders)
@@ -91,7 +91,7 @@ def _marked(
     return [custom_result(call, i) if _has_gradient(x.dtype) else x for i, x in enumerate(values)]
 
 
-def _traced(
+def _trace_pullback(
     pullback: Pullback, nesting: Tree, value_cotangents: Sequence[Node], positional: Sequence[Any]
 ) -> list[Node | None]:
     """Return the cotangents of the arguments for those of the values.

@@ -69,7 +69,7 @@ class DividedSpecialization:
             results, numbers_after = outputs[: len(traced.nodes)], outputs[len(traced.nodes) :]
         for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)
-        return self._returned(results, arguments)
+        return self._deliver(results, arguments)
 
     @property
     def updated(self) -> Sequence[int]:
@@ -93,7 +93,7 @@ class DividedSpecialization:
         """Return the programs of the last call, in order."""
         return self._programs.programs()
 
-    def _returned(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
+    def _deliver(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""
         traced = self._traced
         count = len(results) - len(traced.updated)

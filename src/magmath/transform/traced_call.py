@@ -60,7 +60,7 @@ class TracedCall:
         try:
             with tracing.tracing(self.trace), collecting_new_nodes() as new_nodes:
                 arguments = traced_arguments(self.placeholders, values, same)
-                traced = _traced(function, unflatten(tree, arguments), arguments)
+                traced = _trace(function, unflatten(tree, arguments), arguments)
         except NumberNeeded as error:
             if not error.leaves or not error.leaves.issubset(self.position):
                 raise
@@ -128,7 +128,7 @@ def result_array(function: Callable[..., Any], value: Any) -> Array:
     )
 
 
-def _traced(
+def _trace(
     function: Callable[..., Any], arguments: Any, leaves: Sequence[Any]
 ) -> tuple[list[Node], Tree, list[int], list[ReboundItems]]:
     """Trace a function; return the nodes of its results, their nesting, the positions of arguments

@@ -71,7 +71,7 @@ def run_loop(
         keep_expression(node)
     evaluate(*states, *rows)
     if results is not None:
-        leaves = _recorded(results)
+        leaves = _evaluate_recorded(results)
     else:
         leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     return _divided(leaves, len(states))
@@ -83,7 +83,7 @@ def _divided(results: Sequence[Node], states: int) -> LoopResults:
     return LoopResults(arrays[:states], arrays[states:])
 
 
-def _recorded(results: Sequence[Node]) -> list[Node]:
+def _evaluate_recorded(results: Sequence[Node]) -> list[Node]:
     """Return leaves with the results of a loop, from which gradients pass to its inputs."""
     _evaluate(results[0].inputs[0].inputs)
     leaves = session.engine().loops.recorded_results(results)

@@ -63,13 +63,13 @@ def selected_part(array: LazyArray, step: ViewStep) -> Node:
         return step.read(array.node)
     selection, starts = _selection_and_starts(step)
     key, line = (selection, source.shape, source.dtype.name), user_line(PART_FRAMES)
-    part: Node | None = eager.dispatch_cache.repeated(eager, key, (source,), line, starts)
+    part: Node | None = eager.dispatch_cache.repeat(eager, key, (source,), line, starts)
     if part is not None:
         return part
     node = step.read(array.node)
     if eager.dispatch_cache.is_new(key) and _is_small_part(eager, source, node):
         eager.dispatch_cache.record(key, _part_call(source, step, node, len(starts)))
-        part = eager.dispatch_cache.repeated(eager, key, (source,), line, starts)
+        part = eager.dispatch_cache.repeat(eager, key, (source,), line, starts)
     return part or node
 
 
@@ -379,7 +379,7 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
         return None
     key_of_call = "read", leaf.shape, leaf.dtype.name, *known.call_key
     arguments, line = (leaf, *known.arrays), user_line(METHOD_FRAMES)
-    elements: Node | None = eager.dispatch_cache.repeated(eager, key_of_call, arguments, line)
+    elements: Node | None = eager.dispatch_cache.repeat(eager, key_of_call, arguments, line)
     return elements
 
 

@@ -36,7 +36,7 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
         return None
     eager, leaf, position = element
     call_key, line = (ELEMENT, leaf.shape, leaf.dtype.name), user_line(METHOD_FRAMES)
-    found: Node | None = eager.dispatch_cache.repeated(eager, call_key, (leaf,), line, position)
+    found: Node | None = eager.dispatch_cache.repeat(eager, call_key, (leaf,), line, position)
     return found
 
 
@@ -72,10 +72,10 @@ def written_leaf(
     operation writes them."""
     nbytes = arguments[0].nbytes
     if in_place and nbytes > MAX_COPIED:
-        return eager.dispatch_cache.written(eager, call_key, arguments, line, numbers)
+        return eager.dispatch_cache.write(eager, call_key, arguments, line, numbers)
     if nbytes > eager.max_eager_bytes:
         return None
-    written: Node | None = eager.dispatch_cache.repeated(eager, call_key, arguments, line, numbers)
+    written: Node | None = eager.dispatch_cache.repeat(eager, call_key, arguments, line, numbers)
     return written
 
 

@@ -66,7 +66,7 @@ def dispatch_cached(function: F) -> F:
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             parts += map(leaves.index, leaves)
         key = tuple(parts)
-        result = eager.dispatch_cache.repeated(eager, key, leaves, user_line(2))
+        result = eager.dispatch_cache.repeat(eager, key, leaves, user_line(2))
         if result is not None:
             return _array_class()(result) if type(result) is Node else result
         if eager.dispatch_cache.is_seen_again(key):

@@ -45,7 +45,7 @@ def operator_result(operation: str, x: Any, y: Any, node_of: _NodeOf, frames: in
     leaf: Node | None
     if eager is not None and keyed is not None:
         key, leaves, numbers = keyed
-        leaf = eager.dispatch_cache.repeated(eager, key, leaves, line, numbers)
+        leaf = eager.dispatch_cache.repeat(eager, key, leaves, line, numbers)
         if leaf is not None:
             return leaf
     node = node_of(operation, x, y, line)

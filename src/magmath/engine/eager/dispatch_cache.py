@@ -79,7 +79,7 @@ class DispatchCache(Generic[Eager]):
     def __init__(self) -> None:
         self._states: dict[Hashable, RecordedCall[Eager] | _Unrecorded] = {}
 
-    def repeated(
+    def repeat(
         self,
         eager: Eager,
         key: Hashable,
@@ -100,7 +100,7 @@ class DispatchCache(Generic[Eager]):
             self._states[key] = _Unrecorded.EXCLUDED
         return result
 
-    def written(
+    def write(
         self,
         eager: Eager,
         key: Hashable,
@@ -108,7 +108,7 @@ class DispatchCache(Generic[Eager]):
         line: Line,
         numbers: Sequence[Number],
     ) -> Node | None:
-        """Return the result of `RecordedWrite.write`; None as `repeated`.
+        """Return the result of `RecordedWrite.write`; None as `repeat`.
 
         Errors other than those of NumPy pass: elements may have been replaced.
         """
