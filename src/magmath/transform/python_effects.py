@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.array import Array
-from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable import is_plain_array
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
@@ -174,11 +173,6 @@ def uncompared_warning(function: str, label: str) -> str:
 def _present_values(entries: ObservedEntries) -> dict[Hashable, Any]:
     """Return the present values of entries by their keys."""
     return dict(zip(entries.keys, entries.read(), strict=False))
-
-
-def is_plain_array(value: Any) -> bool:
-    """Return True for an array that is no variable."""
-    return isinstance(value, Array) and not isinstance(value, Variable)
 
 
 def _is_run_dependent(node: Node) -> bool:

@@ -269,6 +269,11 @@ class Variable(Array):
         return is_referenced(self.release())
 
 
+def is_plain_array(value: Any) -> bool:
+    """Return True for an array that is no variable."""
+    return isinstance(value, Array) and not isinstance(value, Variable)
+
+
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     """Assign new values to variables, all computed from the former values."""
     trace = tracing.current()
