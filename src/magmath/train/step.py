@@ -148,7 +148,7 @@ class TrainingStep:
         with watching_updates():
             self._trace_steps()
             full = self._traced_step(self.batch_size, True)
-            self._captured = self._captured_by(full)
+            self._captures = self._captures_of(full)
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
@@ -161,13 +161,13 @@ class TrainingStep:
         return (
             self.is_between_epochs
             and self.engine is session.engine()
-            and self._captured.is_current
+            and self._captures.is_current
             and self._rates.is_current
             and are_identical(self.parameters, self._module.trainable())
             and are_identical(self._updated, self._updated_variables())
         )
 
-    def _captured_by(self, traced: _TracedTrainingStep) -> Captures:
+    def _captures_of(self, traced: _TracedTrainingStep) -> Captures:
         """Return what a step reads, also through copies that the strategy has made of the module.
 
         The step moves the variables that it places back, but no others, such as those of a module
