@@ -276,9 +276,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         leaf = read_element(self, key)
         if leaf is not None:
             return Array(leaf)
-        key, known = part_of(self._node, key)
-        if known is not None:
-            return rearranged(self, known)
+        key, step = part_of(self._node, key)
+        if step is not None:
+            return rearranged(self, step)
         key = with_stored_positions(self, key)
         leaf = repeated_elements(self, key)
         if leaf is not None:

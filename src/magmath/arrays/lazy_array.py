@@ -238,14 +238,14 @@ class LazyArray(ArrayHandle):
         node = self._node
         if node is self._leaf:
             return None if self.is_variable else node
-        known = node.value
-        if not isinstance(known, Node) or node.is_leaf or node.reads_version or self.is_variable:
+        leaf = node.value
+        if not isinstance(leaf, Node) or node.is_leaf or node.reads_version or self.is_variable:
             return None
-        if type(known.value) is not RemoteArray or known.value.host_array is None:
+        if type(leaf.value) is not RemoteArray or leaf.value.host_array is None:
             return None
         if session.eager_computation() is None:  # a trace changes no arrays
             return None
-        return known if self.set_computed_of(node, known) else None
+        return leaf if self.set_computed_of(node, leaf) else None
 
     @property
     def is_computed(self) -> bool:

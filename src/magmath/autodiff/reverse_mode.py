@@ -157,8 +157,9 @@ def _derivatives(
         derivatives[key] = part if before is None else before if part is None else before + part
     if graph.originals:
         # Later gradients, by results that this one depends on, find these results.
-        known = {key: x for key, x in derivatives.items() if x is not None}
-        derivatives |= zip(known, substituted(list(known.values()), graph.originals), strict=True)
+        defined = {key: x for key, x in derivatives.items() if x is not None}
+        images = substituted(list(defined.values()), graph.originals)
+        derivatives |= zip(defined, images, strict=True)
     return derivatives, graph
 
 

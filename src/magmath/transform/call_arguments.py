@@ -163,11 +163,11 @@ def argument_value(argument: Any) -> Any:
 
 def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any]:
     """Return arguments with the numbers at these positions as known ones."""
-    known = list(values)
+    arguments = list(values)
     for i in needed:
-        if _is_number(known[i]):
-            known[i] = KnownNumber(repr(known[i]), known[i])
-    return known
+        if _is_number(arguments[i]):
+            arguments[i] = KnownNumber(repr(arguments[i]), arguments[i])
+    return arguments
 
 
 def argument_signature(value: Any) -> Hashable:

@@ -208,11 +208,11 @@ class _CompiledFunction:
             known_values = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in known_values])
             key = engine, DEFAULT.floating, PRECISION.key, tree, same, signatures
-            known = self._specializations.find(key)
-            if known is not None:
-                if known.captures.is_current:
-                    return known, known_values
-                self._count_trace_after_rebinding(known.captures)
+            specialization = self._specializations.find(key)
+            if specialization is not None:
+                if specialization.captures.is_current:
+                    return specialization, known_values
+                self._count_trace_after_rebinding(specialization.captures)
             with watching_updates():
                 call = TracedCall(self._function, tree, same, known_values)
                 if call.needed:

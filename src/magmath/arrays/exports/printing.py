@@ -68,8 +68,8 @@ def why_lost(array: LazyArray) -> str:
     The reason is "has ended", or "is another process's" in a fork of the process that started the
     pool.
     """
-    known = array.is_computed
-    order = [array.evaluated_leaf()] if known else topological((array.node,), pending=True)
+    is_computed = array.is_computed
+    order = [array.evaluated_leaf()] if is_computed else topological((array.node,), pending=True)
     for node in order:
         leaf = node.leaf_or_self
         if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:

@@ -36,8 +36,8 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
         return None
     eager, leaf, position = element
     call_key, line = (ELEMENT, leaf.shape, leaf.dtype.name), user_line(METHOD_FRAMES)
-    found: Node | None = eager.dispatch_cache.repeat(eager, call_key, (leaf,), line, position)
-    return found
+    read: Node | None = eager.dispatch_cache.repeat(eager, call_key, (leaf,), line, position)
+    return read
 
 
 def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> Node | None:

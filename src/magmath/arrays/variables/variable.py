@@ -366,8 +366,8 @@ def _is_surely_computed(node: Node) -> bool:
     """Return True if a pending expression cannot fail, and the current pool stores its operands."""
     pool = session.engine().pool
     order = topological((node,), pending=True)
-    known = [x.value if isinstance(x.value, Node) else x for x in order]
-    data = [remote_array_of(x) for x in known if x.name == "input"]
+    leaves = [x.leaf_or_self for x in order]
+    data = [remote_array_of(x) for x in leaves if x.name == "input"]
     is_present = all(x.pool is pool and not x.has_failed for x in data)
     return is_present and not has_pending_fallible(order)
 
