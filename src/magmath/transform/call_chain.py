@@ -123,14 +123,10 @@ class ChainMaker:
                 return None
             kind, provenance = self._kinds[position], provenance_before(operand)
             arguments[position] = _ArgumentOfChain(kind, result, provenance, ref(leaf))
-        calls = RepeatedCalls(
-            self._recipe, self._outputs, self._line, operands, result_for_operand
-        )
+        calls = RepeatedCalls(self._recipe, self._outputs, self._line, operands, result_for_operand)
         return CallChain(calls, arguments)
 
-    def _result_for_operand(
-        self, operands: Sequence[OperandReference]
-    ) -> list[int | None] | None:
+    def _result_for_operand(self, operands: Sequence[OperandReference]) -> list[int | None] | None:
         """Return for each operand the position of the result of an earlier call that it is, or None
         for an operand of that call too; None if there is no such call."""
         recipe = self._recipe

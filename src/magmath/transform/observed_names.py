@@ -70,9 +70,7 @@ class ObservedNames:
         self._observed = [entries for entries in remaining if entries is not None]
         self._prepare_comparison()
 
-    def _without(
-        self, entries: ObservedEntries, changed: set[Hashable]
-    ) -> ObservedEntries | None:
+    def _without(self, entries: ObservedEntries, changed: set[Hashable]) -> ObservedEntries | None:
         """Return the entries that are not among the changed ones; None if there are none."""
         if not changed:
             return entries

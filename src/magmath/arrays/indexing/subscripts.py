@@ -74,9 +74,9 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
-    part = known_part(x, key)
-    if part is not None:
-        return part.write(x, values)
+    static_part = known_part(x, key)
+    if static_part is not None:
+        return static_part.write(x, values)
     if _has_truth(key):
         wide, key = _with_masks(x, key)
         return reshape(setitem(wide, key, values), x.shape)

@@ -50,7 +50,7 @@ def comparable_operands(
         array, number = _without_negative(array, number)
     else:
         dtype = int64  # it holds all values of the other types
-    return dtype, [array, number] if at else [number, array]
+    return dtype, [array, number] if position else [number, array]
 
 
 def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:

@@ -57,9 +57,7 @@ class CallOperations(NamedTuple):
     outputs: list[int]
 
 
-def operations_between(
-    results: Sequence[Node], arguments: Sequence[Node]
-) -> CallOperations | None:
+def operations_between(results: Sequence[Node], arguments: Sequence[Node]) -> CallOperations | None:
     """Return the operations by which leaves were computed from these leaves; None if they depend on
     other arrays, on variables or on random numbers."""
     builder = _RecipeBuilder(arguments)

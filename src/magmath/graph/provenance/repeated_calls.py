@@ -127,8 +127,8 @@ class RepeatedCalls:
         sequence_number = self._sequence_numbers[last - 1]
         forgotten = Provenance(self._line, operands, 0, sequence_number=sequence_number)
         operands_of_last = self._operands_of(last, [forgotten for _ in self._outputs])
-        for reference, position in zip(operands_of_last, self._result_for_operand, strict=True):
-            if position is not None and self._leaf_of_result(last - 1, position) is not None:
+        for reference, result in zip(operands_of_last, self._result_for_operand, strict=True):
+            if result is not None and self._leaf_of_result(last - 1, result) is not None:
                 assert isinstance(reference, LeafReference)
                 reference.identify()
         with self._lock:
