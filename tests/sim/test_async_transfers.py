@@ -240,7 +240,7 @@ def two_products(kind: str) -> tuple[Graph, list[np.ndarray]]:
     engine = engine_of(kind, 2)
     x, y = rows(10), rows(11)
     mm.evaluate(x, y)
-    first, second = x.evaluated(), y.evaluated()
+    first, second = x.evaluated_leaf(), y.evaluated_leaf()
     columns = Layout.even((SIDE, SIDE), engine.pool.mesh, 1)
     moved = redistribute(call("square", first), columns)
     other = second

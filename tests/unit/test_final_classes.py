@@ -26,7 +26,7 @@ CONCRETE_BASES = {
     "diagnostics/explanation.py": ["Summed"],
     "engine/array_handle.py": ["ArrayHandle"],
     "engine/traces/drawn_streams.py": ["StreamPosition"],
-    "engine/traces/tracing.py": ["Scope", "_Effects"],
+    "engine/traces/tracing.py": ["Scope"],
     "executor/fastest_selector.py": ["FastestSelector"],
     "graph/arithmetic.py": ["Arithmetic"],
     "graph/provenance/operand_references.py": ["OperandReference", "ProvenanceRecord"],

@@ -20,7 +20,7 @@ from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import written_operand
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis

@@ -14,7 +14,7 @@ from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.reductions import sum
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis
 from magmath.errors import ShapeError

@@ -7,7 +7,7 @@ from typing import Any
 from magmath.api.creation import asarray, full
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import accumulator_dtype, uint64
 from magmath.core.integers import require_integer

@@ -19,7 +19,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array, rearranged
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes as common_operands
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line

@@ -20,7 +20,7 @@ from magmath.arrays.array import Array, as_array, binary, floating, unary
 from magmath.arrays.indexing.masked_elements import MaskedElements, takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import OPERANDS
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
 from magmath.arrays.ufuncs.output import (
     exact_operands,

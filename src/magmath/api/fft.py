@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.foreign_names import missing_in_module
 from magmath.core.missing_numpy_names import numpy_hint

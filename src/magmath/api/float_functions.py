@@ -50,7 +50,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import takes_out, takes_out_of_first_type, takes_two_outs
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, compute_dtype, float64, int32, int64

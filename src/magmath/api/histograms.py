@@ -23,7 +23,7 @@ from magmath.api.statistics import std
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line

@@ -32,7 +32,7 @@ from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import LISTS, is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer

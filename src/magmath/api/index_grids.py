@@ -10,7 +10,7 @@ from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
 from magmath.arrays.array import Array, as_array, as_arrays, rearranged
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.views import Reshaped, Stretched
 from magmath.core.dtypes import complex64, complex128, real_dtype
 from magmath.errors import OptionError

@@ -9,7 +9,7 @@ from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.index_checks import check_indices
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64, side_of_range
 from magmath.core.shapes import broadcast, normalize_axis, with_extent

@@ -12,7 +12,7 @@ import numpy as np
 
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of

@@ -14,7 +14,7 @@ from magmath.arrays.array import Array, as_array, rearranged
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import (
     Permuted,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape

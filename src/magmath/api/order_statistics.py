@@ -38,7 +38,7 @@ from magmath.api.searching import where
 from magmath.api.sorting import argsort, check_kind, sort
 from magmath.api.statistics import warn_empty
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import bool_, float64, int64, uint8
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of

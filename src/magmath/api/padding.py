@@ -16,7 +16,7 @@ from magmath.api.order_statistics import median
 from magmath.api.reductions import max, min
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import float64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import with_extent

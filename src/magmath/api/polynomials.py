@@ -16,7 +16,7 @@ from magmath.api.reductions import all, sum
 from magmath.api.searching import nonzero
 from magmath.api.stacking import atleast_1d
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError

@@ -14,7 +14,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import reduces_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, int64, is_same_kind
 from magmath.core.keyword_hints import keyword_hints

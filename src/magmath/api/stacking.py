@@ -21,7 +21,7 @@ from magmath.api.manipulation import (
 )
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints

@@ -11,7 +11,7 @@ from magmath.api.elementwise import abs, divide, maximum, multiply, square, subt
 from magmath.api.reductions import count_nonzero, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import reduces_selected
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import compute_dtype, float64, real_dtype

@@ -14,7 +14,7 @@ from magmath.api.complex_order import complex_argsort
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import Counted, count_mask
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line

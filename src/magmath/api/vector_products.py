@@ -11,7 +11,7 @@ from magmath.api.linalg import cross as cross_of_three
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.products import matmul, tensordot, vecdot
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.errors import ShapeError
 

@@ -65,8 +65,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
     def number(self) -> int:
         """The number of the array in its pool, to which it is sent now if it was not before.
 
-        It identifies the memory, not the values (`version`): repeated runs and writes of elements
-        put others into it.
+        It identifies the memory, not the values (`content_id`): repeated runs and writes of
+        elements put others into it.
         """
         if self._number is None:
             assert self.host_array is not None
@@ -77,7 +77,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self._number
 
     @property
-    def version(self) -> int:
+    def content_id(self) -> int:
         """A number that only these values have: that of the array, until its memory is used
         again."""
         return self.reuse or self.number

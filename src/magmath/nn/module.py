@@ -29,7 +29,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
-from magmath.engine.traces.tracing import Scope, Trace
+from magmath.engine.traces.tracing import TraceScope
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS
@@ -128,7 +128,7 @@ def _first_input(layer: Module, x: Any) -> Any:
     return asarray(x)
 
 
-def _depend_on_module(trace: Trace | Scope, module: Module) -> None:
+def _depend_on_module(trace: TraceScope, module: Module) -> None:
     """Record that a traced function depends on the state of a module that it calls."""
     if CALLS.modules:
         trace.depend_on_state(module)

@@ -13,7 +13,7 @@ from weakref import ref
 from magmath.core.dtypes import DType
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import NumberSource, Scope, Trace
+from magmath.engine.traces.tracing import NumberSource, TraceScope
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import scalar
@@ -38,12 +38,12 @@ def rates_of_update(optimizer: CountingOptimizer, dtype: DType) -> list[Node]:
         return [scalar(_counting_source(optimizer, i)(1), dtype) for i in indices]
     before = _check_countable(optimizer, trace)
     if not trace.is_conditional:
-        return [trace.number(_counting_source(optimizer, i), dtype) for i in indices]
+        return [trace.add_number(_counting_source(optimizer, i), dtype) for i in indices]
     optimizer.step_count.count_on_workers()
-    return [trace.number(_source(optimizer, i, before), dtype) for i in indices]
+    return [trace.add_number(_source(optimizer, i, before), dtype) for i in indices]
 
 
-def _check_countable(optimizer: CountingOptimizer, trace: Trace | Scope) -> int:
+def _check_countable(optimizer: CountingOptimizer, trace: TraceScope) -> int:
     """Return how many steps the workers count in a run before this line of a traced function.
 
     Raises TracingError if a learning rate is a function of the step, and the number of the step is

@@ -74,12 +74,12 @@ class LayerBlock:
     @cached_property
     def signature(self) -> Hashable:
         """Equal for blocks that have the same costs."""
-        number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
-        own_numbers = tuple([number[self.layer.leaves[i]] for i in self.own])
-        borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
+        position_of = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
+        own_positions = tuple([position_of[self.layer.leaves[i]] for i in self.own])
+        borders = [tuple([position_of[leaf] for leaf in side]) for side in (self.left, self.right)]
         return (
             self.graph.key,
-            own_numbers,
+            own_positions,
             tuple(self.own),
             *borders,
             self.layer.signature,
@@ -176,14 +176,14 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     It is that of `layer_of`. A node that depends on no parameters belongs to the first layer that
     reads it.
     """
-    number = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
+    layer_of_leaf = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
     needs: dict[Node, int] = {}
     for node in step.nodes:
-        needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
+        needs[node] = max([layer_of_leaf.get(node, -1), *[needs[source] for source in node.inputs]])
     last_update = dict.fromkeys(step.nodes, -1)
     for output, target in step.outputs_and_targets:
-        if target in number:
-            last_update[output] = max(last_update[output], number[target])
+        if target in layer_of_leaf:
+            last_update[output] = max(last_update[output], layer_of_leaf[target])
     for node in reversed(step.nodes):
         for source in node.inputs:
             last_update[source] = max(last_update[source], last_update[node])
@@ -192,7 +192,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     for node in reversed(step.nodes):
         if node.is_leaf_or_constant:
             continue
-        direct = max([number.get(source, -1) for source in node.inputs], default=-1)
+        direct = max([layer_of_leaf.get(source, -1) for source in node.inputs], default=-1)
         if needs[node] < 0:
             owner[node] = max(0, earliest.get(node, 0))
         else:

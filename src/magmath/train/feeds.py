@@ -194,7 +194,7 @@ class ResidentFeed:
         leaves = self.example.leaves
         if self._reads_order:
             order = Array(_order(self.example.count, scalar(epoch, int64), scalar(seed, int64)))
-            leaves.append(order.redistribute(self._layout_of_order()).evaluated())
+            leaves.append(order.redistribute(self._layout_of_order()).evaluated_leaf())
         yield FeedRun(leaves, self.batch_size, self.count // self.batch_size)
         if remaining := self.count % self.batch_size:
             yield FeedRun(leaves, remaining, 1)

@@ -98,7 +98,7 @@ class ResidentData:
     @property
     def leaves(self) -> list[Node]:
         """The evaluated leaves of all arrays, inputs first."""
-        return [x.evaluated() for x in self._leaves]
+        return [x.evaluated_leaf() for x in self._leaves]
 
     @property
     def signature(self) -> Hashable:
@@ -154,7 +154,7 @@ def _identity_of(*values: Any) -> tuple[list[Node], Tree] | None:
     arrays, tree = flatten(values)
     if not all(isinstance(x, Array) for x in arrays):
         return None
-    return [x.evaluated() for x in arrays], tree
+    return [x.evaluated_leaf() for x in arrays], tree
 
 
 def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:

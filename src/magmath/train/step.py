@@ -28,7 +28,7 @@ from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import Captured, recording_updates
+from magmath.engine.traces.captured_arrays import Captures, watching_updates
 from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
@@ -145,10 +145,10 @@ class TrainingStep:
         self.strategy = settings.strategy
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
         self._place_variables()
-        with recording_updates():
+        with watching_updates():
             self._trace_steps()
             full = self._traced_step(self.batch_size, True)
-            self._captured = self._captured_by(full)
+            self._captures = self._captures_of(full)
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
@@ -161,13 +161,13 @@ class TrainingStep:
         return (
             self.is_between_epochs
             and self.engine is session.engine()
-            and self._captured.is_current
+            and self._captures.is_current
             and self._rates.is_current
             and are_identical(self.parameters, self._module.trainable())
             and are_identical(self._updated, self._updated_variables())
         )
 
-    def _captured_by(self, traced: _TracedTrainingStep) -> Captured:
+    def _captures_of(self, traced: _TracedTrainingStep) -> Captures:
         """Return what a step reads, also through copies that the strategy has made of the module.
 
         The step moves the variables that it places back, but no others, such as those of a module
@@ -177,11 +177,11 @@ class TrainingStep:
         of_module = {v.leaf for _, v in pairs}
         copied = of_module.difference(traced.graph.leaves)
         movable = copied.union([v.leaf for v in self._layouts])
-        captured = Captured(traced.graph, traced.placeholders, movable)
+        captures = Captures(traced.graph, traced.placeholders, movable)
         for leaf in of_module:
-            captured.add(leaf)
-        captured.add_state(traced.trace)
-        return captured
+            captures.add(leaf)
+        captures.add_state(traced.trace)
+        return captures
 
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""

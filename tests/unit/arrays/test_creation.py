@@ -166,7 +166,7 @@ def test_what_is_created_in_a_layout_is_made_there(rule: Any, kind: str) -> None
             mm.eye(*shape, layout=rule),
         ):
             assert array.explain().total.nbytes < array.size  # indices of rows are few
-            assert array.evaluated().layout == rule.bind(shape, session.engine().pool.mesh)
+            assert array.evaluated_leaf().layout == rule.bind(shape, session.engine().pool.mesh)
 
 
 def test_large_arrays_are_split_and_small_ones_replicated() -> None:

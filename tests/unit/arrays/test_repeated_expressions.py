@@ -352,14 +352,14 @@ def test_a_list_of_losses_keeps_few_arrays(monkeypatch: pytest.MonkeyPatch, is_r
             loss = mm.mean((x @ w - 1) ** 2)
             mm.evaluate(loss)
             losses.append(loss)
-            former.append(ref(w.evaluated()))
+            former.append(ref(w.evaluated_leaf()))
             w = w - 0.1 * mm.grad(loss, w)
         mm.evaluate(w)
         assert sum(one() is not None for one in former) < 10
         v, batches = mm.variable("v", np.ones((500, 10))), []
         for _ in range(20):
             batch = mm.asarray(np.random.default_rng(0).random((250, 500)))
-            batches.append(ref(batch.evaluated()))
+            batches.append(ref(batch.evaluated_leaf()))
             value, gradients = mm.value_and_grad(lambda x=batch, v=v: mm.mean((x @ v) ** 2), [v])
             v -= 0.1 * gradients[v]
             losses.append(value)

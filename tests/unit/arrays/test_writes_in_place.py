@@ -160,7 +160,7 @@ def test_writes_between_readers_views_and_copies(data: st.DataObject) -> None:
 
 
 def address(x: mm.Array) -> int:
-    values = x.evaluated().value.local_array()
+    values = x.evaluated_leaf().value.local_array()
     assert values is not None
     return values.ctypes.data  # type: ignore[no-any-return]
 

@@ -59,7 +59,7 @@ class InterchangeProtocols(LazyArray):
         args: Sequence[Any],
         options: Mapping[str, Any],
     ) -> Any:
-        if not all(issubclass(one, (LazyArray, np.ndarray)) for one in types):
+        if not all(issubclass(x, (LazyArray, np.ndarray)) for x in types):
             return NotImplemented
         return call_function(function, args, options)
 

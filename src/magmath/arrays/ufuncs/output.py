@@ -179,8 +179,11 @@ def takes_two_outs(operands: int) -> Callable[[Callable[..., Any]], Any]:
                 if all(map(is_number, values)):
                     return number_result(name, values)  # type: ignore[no-any-return]
                 return function(*values)
-            one, other = function(*exact_operands(values))
-            return stored(name, one, first, where), stored(name, other, second, where)
+            results = function(*exact_operands(values))
+            return (
+                stored(name, results[0], first, where),
+                stored(name, results[1], second, where),
+            )
 
         described: Any = with_options
         described.nin, described.nout, described.nargs = operands, 2, operands + 2

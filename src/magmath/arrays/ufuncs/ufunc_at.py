@@ -60,12 +60,12 @@ def update_at(
     flat = Array(reshape(x.node, (x.size,)))
     numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
     positions = reshape(numbers.node, (numbers.size,))
-    operands = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
-    whole = [reshape(one, (numbers.size,)) for one in operands]
+    operands = [broadcast_to(written_operand(x.dtype, y), numbers.shape) for y in values]
+    whole = [reshape(node, (numbers.size,)) for node in operands]
     if is_scattered:
         flat = Array(_added(name, flat.node, (Array(positions),), *whole))
     elif numbers.size:
-        _apply_at(function, flat, Array(positions), [Array(one) for one in whole], combine)
+        _apply_at(function, flat, Array(positions), [Array(node) for node in whole], combine)
     x.replace_value(reshape(flat.node, x.shape))
 
 
@@ -79,12 +79,12 @@ def _apply_at(
     """Update a 1-D array at positions, in the order of the values."""
     space = array_namespace()
     order = space.argsort(positions, stable=True)
-    ordered, sorted_values = positions[order], [one[order] for one in values]
+    ordered, sorted_values = positions[order], [x[order] for x in values]
     is_first = space.concat([space.ones((1,), dtype=bool_), ordered[1:] != ordered[:-1]])
     (starts,) = space.nonzero(is_first)
     if combine is not None and values:
-        (one,) = sorted_values
-        combined = combined_segments(combine, one.node, starts.node, 0)
+        (operand,) = sorted_values
+        combined = combined_segments(combine, operand.node, starts.node, 0)
         target = ordered[starts]
         flat[target] = function(flat[target], Array(combined))
         return
@@ -92,7 +92,7 @@ def _apply_at(
     for number in range(int(space.max(ends - starts))):
         at = starts[ends - starts > number] + number
         target = ordered[at]
-        flat[target] = function(flat[target], *[one[at] for one in sorted_values])
+        flat[target] = function(flat[target], *[x[at] for x in sorted_values])
 
 
 def _is_positions(item: Any) -> bool:

@@ -169,8 +169,8 @@ def attach_ufunc_methods(
 
     def at(x: Array, indices: Any, values: Any, /) -> None:
         keeps_type = not name.startswith("logical") or x.dtype is bool_
-        known = combine if is_associative and keeps_type else None
-        update_at(name, function, x, indices, values, combine=known)
+        combine_values = combine if is_associative and keeps_type else None
+        update_at(name, function, x, indices, values, combine=combine_values)
 
     _attach(name, function, reduce, accumulate, reduceat, outer, at)
     _describe(function, 2, identity)

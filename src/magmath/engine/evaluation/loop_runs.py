@@ -91,16 +91,16 @@ class LoopPrograms:
     def without_loops(self, outputs: Sequence[Node]) -> list[Node]:
         """Return expressions with leaves in place of the results of loops, which are run."""
         outputs = with_shared_loops(outputs)
-        known: dict[Node, Node] = {}
+        leaves: dict[Node, Node] = {}
         for part in subgraphs(outputs, ()):
             if part.loop is None:
                 break
             needed = dict.fromkeys([*part.outputs, *part.loop.inputs])
-            images = substituted(list(needed), known)
-            known |= zip(needed, self._engine.evaluate(images), strict=True)
-            results = self.results(part.loop, [known[x] for x in part.loop.inputs])
-            known |= {x: results[x.attributes["index"]] for x in part.results}
-        return substituted(outputs, known)
+            images = substituted(list(needed), leaves)
+            leaves |= zip(needed, self._engine.evaluate(images), strict=True)
+            results = self.results(part.loop, [leaves[x] for x in part.loop.inputs])
+            leaves |= {x: results[x.attributes["index"]] for x in part.results}
+        return substituted(outputs, leaves)
 
     def recorded_results(self, results: Sequence[Node]) -> list[Node]:
         """Return leaves with all results of a loop of evaluated arrays, from which gradients pass

@@ -172,11 +172,11 @@ class ProgramRuns:
         pool = self.pool
         return [x.number if x.pool is pool else self.checked(x).number for x in operands]
 
-    def versions_of(self, operands: Sequence[RemoteArray]) -> list[int]:
-        """Return the versions of arrays, after interrupted runs were repeated. Raises WorkerLost
+    def content_ids_of(self, operands: Sequence[RemoteArray]) -> list[int]:
+        """Return the content ids of arrays, after interrupted runs were repeated. Raises WorkerLost
         for data of another pool."""
         self.numbers_of(operands)
-        return [x.version for x in operands]
+        return [x.content_id for x in operands]
 
     def checked(self, data: RemoteArray) -> RemoteArray:
         """Return the data. Raises WorkerLost for data of another pool."""

@@ -141,7 +141,7 @@ class ProgramTable:
         count("nodes", len(graph.nodes))
         with paused_gc():
             environment = self.environment
-            built = (
+            compiled = (
                 build_program(
                     graph, environment, pool.topology.device, self._room_for(graph, later)
                 )
@@ -149,13 +149,13 @@ class ProgramTable:
                 else build_asynchronous(graph, division, environment)
             )
             program = msgspec.structs.replace(
-                built.program,
+                compiled.program,
                 flushes_denormals=modes.flushes_denormals,
                 checks_late=modes.checks_late,
             )
             if pool.memory_limit is not None:
-                self._redistribution_cache.make_room(pool.array_bytes, built.new_bytes)
-            leaves = [graph.leaves[position] for position in built.inputs]
+                self._redistribution_cache.make_room(pool.array_bytes, compiled.new_bytes)
+            leaves = [graph.leaves[position] for position in compiled.inputs]
             stored = [x for x, y in zip(program.inputs, leaves, strict=True) if y not in later]
             check_memory(
                 program,
@@ -166,7 +166,7 @@ class ProgramTable:
             with stage("send"):
                 identifier = pool.define(program)
         fails = is_fallible_program(graph, in_range)
-        return replace(built, program=program, identifier=identifier, is_fallible=fails)
+        return replace(compiled, program=program, identifier=identifier, is_fallible=fails)
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the
