@@ -22,8 +22,8 @@ from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
     CandidateCost,
-    CandidateCosts,
     CostCache,
+    NodeCosts,
     OperandState,
     cost_cache_of,
 )
@@ -79,7 +79,7 @@ class NodeCandidates:
     too much memory at a time; 0 if other operations compute the node.
     """
 
-    costs: CandidateCosts
+    costs: NodeCosts
     ranked: list[CandidateCost]
     panels: int
 
@@ -90,7 +90,7 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     candidates = []
     for node in graph.nodes:
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
-        costs = placing.candidate_costs(node) if shown else None
+        costs = placing.node_costs(node) if shown else None
         ranked = [] if costs is None else costs.ranked()
         placing.add(node)
         if costs is not None:
@@ -192,10 +192,10 @@ class _Placing:
             return node
         return node.replace((), self.environment.replicated(node.shape))
 
-    def candidate_costs(self, node: Node) -> CandidateCosts:
+    def node_costs(self, node: Node) -> NodeCosts:
         """Return the costs of the candidates of a node with placed operands."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return CandidateCosts(self.costs, node, operands, self.hints.get(node))
+        return NodeCosts(self.costs, node, operands, self.hints.get(node))
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -215,7 +215,7 @@ class _Placing:
         """Return a node with moved operands, in the layouts of its cheapest candidate."""
         operands = [self.new[source] for source in node.inputs]
         best, nbytes = self.costs.best(node, self._operands(operands), self.hints.get(node))
-        self.cost += best.steps
+        self.cost += best.rounded_cost
         self.moved_bytes = max(self.moved_bytes, nbytes)
         line = self._line_of(node)
         moved = tuple(

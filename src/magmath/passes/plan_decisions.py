@@ -174,7 +174,7 @@ class Decisions:
             environment.machine.call_seconds + best.arithmetic if computed else 0.0,
             inputs,
             tuple(copy_layouts) if any(copy_layouts) else None,
-            best.steps,
+            best.rounded_cost,
             nbytes,
             self._decompositions(node, [state.layout for state in operands], hint),
         )
