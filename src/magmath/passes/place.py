@@ -46,13 +46,13 @@ def place_with_nodes(graph: Graph, environment: Environment) -> tuple[Graph, Map
     for node in graph.nodes:
         placing.add(node)
     outputs = tuple(
-        placing.delivered(placing.new[node], target.layout)
+        placing.deliver(placing.new[node], target.layout)
         if target is not None and target.layout is not None
-        else placing.resolved(placing.new[node])
+        else placing.complete_reduction(placing.new[node])
         for node, target in graph.outputs_and_targets
     )
     emitted = tuple(
-        placing.moved(placing.new[node], environment.replicated(node.shape))
+        placing.move_to(placing.new[node], environment.replicated(node.shape))
         for node in graph.emitted
     )
     return Graph(outputs, graph.targets, emitted), placing.new
@@ -129,10 +129,10 @@ class _Placing:
             self.new[node] = self._leaf_with_layout(node)
         elif node.name == "redistribute":
             x = self.new[node.inputs[0]]
-            self.new[node] = self.moved(x, layout_of(node), self._line_of(node))
+            self.new[node] = self.move_to(x, layout_of(node), self._line_of(node))
         elif node.name == "recompute":
             x, *after = (self.new[source] for source in node.inputs)
-            x = self.resolved(x)
+            x = self.complete_reduction(x)
             self.new[node] = node.replace((x, *after), x.layout, self._line_of(node))
         else:
             self._add_cheapest_form(node)
@@ -220,13 +220,13 @@ class _Placing:
         line = self._line_of(node)
         moved = tuple(
             [
-                self.moved(operand, layout, line)
+                self.move_to(operand, layout, line)
                 for operand, layout in zip(operands, best.candidate.inputs, strict=True)
             ]
         )
         return node.replace(moved, best.candidate.output, line)
 
-    def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
+    def move_to(self, node: Node, layout: Layout, line: Line = None) -> Node:
         """Return `node` in `layout`, by existing copies if there are some."""
         have = layout_of(node)
         if have is not layout:
@@ -240,13 +240,13 @@ class _Placing:
             copies = self.copies[node] = {**copies, layout: redistribute(node, layout, line)}
         return copies[layout]
 
-    def delivered(self, node: Node, layout: Layout) -> Node:
+    def deliver(self, node: Node, layout: Layout) -> Node:
         """Return `node` in exactly this layout: copied out of a shared copy if the layout is not
         shared."""
-        moved = self.moved(node, layout)
-        return moved if moved.layout == layout else redistribute(moved, layout)
+        copy = self.move_to(node, layout)
+        return copy if copy.layout == layout else redistribute(copy, layout)
 
-    def resolved(self, node: Node) -> Node:
+    def complete_reduction(self, node: Node) -> Node:
         """Return `node` without pending reductions."""
         layout = layout_of(node)
-        return self.moved(node, default_reduction(layout)) if layout.is_partial else node
+        return self.move_to(node, default_reduction(layout)) if layout.is_partial else node

@@ -48,14 +48,14 @@ class ArrayState:
 class Decision:
     """The decision about a node with operands in certain states.
 
-    state         the state of the result
-    seconds       predicted seconds without those of copies
-    inputs        the layouts in which operands are read
-    copy_layouts  for each operand, the layouts of the copies that lead there; None if there are
-                  none
-    cost          the cost by which decompositions are compared, in units of `RESOLUTION`
-    moved_bytes   the bytes by which decompositions are compared
-    parts         the decompositions
+    state           the state of the result
+    seconds         predicted seconds without those of copies
+    inputs          the layouts in which operands are read
+    copy_layouts    for each operand, the layouts of the copies that lead there; None if there are
+                    none
+    cost            the cost by which decompositions are compared, in units of `RESOLUTION`
+    moved_bytes     the bytes by which decompositions are compared
+    decompositions  the decompositions of the node, each as its placements
     """
 
     state: ArrayState
@@ -64,7 +64,7 @@ class Decision:
     copy_layouts: tuple[tuple[Layout, ...], ...] | None
     cost: int
     moved_bytes: int
-    parts: tuple[StepList, ...]
+    decompositions: tuple[PlacementList, ...]
 
 
 DecisionKey = tuple["ArrayState | None", ...]
@@ -73,15 +73,18 @@ DecisionKey = tuple["ArrayState | None", ...]
 
 @final
 class NodeKind:
-    """A form of nodes: those with one signature. `node` is one of them, without its operands."""
+    """All nodes with one signature, and with equal positions of repeated operands.
 
-    __slots__ = ("is_move", "known", "node")
+    `node` is one of them, without its operands; `decisions` are the decisions about them so far.
+    """
+
+    __slots__ = ("decisions", "is_move", "node")
 
     def __init__(self, node: Node) -> None:
         self.is_move = node.operation.is_move
         bare = {x: Node(INPUT, (), NO_ATTRIBUTES, x.shape, x.dtype) for x in node.inputs}
         self.node = node.replace(tuple([bare[x] for x in node.inputs]))
-        self.known: dict[DecisionKey, Decision] = {}
+        self.decisions: dict[DecisionKey, Decision] = {}
 
 
 @final
@@ -142,12 +145,12 @@ class Decisions:
 
     def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
-        decision = kind.known.get(key)
+        decision = kind.decisions.get(key)
         if decision is None:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            decision = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
+            decision = store_bounded(kind.decisions, key, decided, MAX_CACHED_DECISIONS)
         return decision
 
     def _decided(
@@ -181,15 +184,15 @@ class Decisions:
 
     def _decompositions(
         self, node: Node, layouts: Sequence[Layout], hint: ArrayState | None
-    ) -> tuple[StepList, ...]:
+    ) -> tuple[PlacementList, ...]:
         if node.operation.decompositions is no_decomposition or self.environment.deterministic:
             return ()
-        parts = []
+        decompositions = []
         for root in node.operation.decompositions(node, layouts):
             nodes = topological_until([root], node.inputs)
-            numbers = {} if hint is None else {root: 1}
-            parts.append(StepList.of(nodes, node.inputs, numbers, self))
-        return tuple(parts)
+            hints = {} if hint is None else {root: 1}
+            decompositions.append(PlacementList.of(nodes, node.inputs, hints, self))
+        return tuple(decompositions)
 
 
 @lru_cache(maxsize=16)
@@ -205,9 +208,9 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
 
 
 @final
-class PlanStep(NamedTuple):
-    """The placing of a node: its kind, the numbers of its operands, and that of its layout hint (0
-    for none)."""
+class NodePlacement(NamedTuple):
+    """The placing of a node: its kind, the positions of its operands in a list of values, and that
+    of its layout hint in a list of hints (0 for none)."""
 
     kind: NodeKind
     operands: tuple[int, ...]
@@ -216,16 +219,17 @@ class PlanStep(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class StepList:
-    """A graph, or a decomposition of a node, as a list of steps.
+class PlacementList:
+    """A graph, or a decomposition of a node, as a list of placements.
 
-    position  the number of each node: first those that are read (leaves, or operands of the node)
-    steps     the step of every other node
-    leaves    further leaves, numbered after the nodes that are read
+    position    the position of each node in a list of values: first those that are read (leaves, or
+                operands of the node), then further leaves, then the nodes that are placed
+    placements  the placement of every node that is neither read nor a leaf
+    leaves      the further leaves
     """
 
     position: Mapping[Node, int]
-    steps: Sequence[PlanStep]
+    placements: Sequence[NodePlacement]
     leaves: Sequence[Node]
 
     @staticmethod
@@ -234,17 +238,18 @@ class StepList:
         read: Sequence[Node],
         hints: Mapping[Node, int],
         decisions: Decisions,
-    ) -> StepList:
-        """Return the steps for nodes in topological order, which read some of them."""
+    ) -> PlacementList:
+        """Return the placements of nodes in topological order, which read some of them."""
         outside = set(read)
         inside = [node for node in nodes if node not in outside]
         leaves = [node for node in inside if node.is_leaf]
         position = {node: i for i, node in enumerate((*read, *leaves))}
         first = len(read) + len(leaves)
-        steps: list[PlanStep] = []
+        placements: list[NodePlacement] = []
         for node in inside:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])
-                position[node] = first + len(steps)
-                steps.append(PlanStep(decisions.kind(node), operands, hints.get(node, 0)))
-        return StepList(position, steps, leaves)
+                position[node] = first + len(placements)
+                kind = decisions.kind(node)
+                placements.append(NodePlacement(kind, operands, hints.get(node, 0)))
+        return PlacementList(position, placements, leaves)

@@ -22,7 +22,7 @@ from magmath.passes.epilogue_savings import EpilogueGroup
 from magmath.passes.fold_epilogues import epilogue_groups
 from magmath.passes.layout_hints import HintSource, hint_sources
 from magmath.passes.node_cost import call_seconds
-from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, StepList, decisions_of
+from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, PlacementList, decisions_of
 
 
 @final
@@ -35,41 +35,43 @@ class PlanSeconds:
         leaves = graph.leaves
         hints = hint_sources(graph, environment.mesh)
         self._sources = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
-        numbers = {source: i for i, source in enumerate(self._sources)}
-        self._part = StepList.of(
+        hint_positions = {source: i for i, source in enumerate(self._sources)}
+        self._placements = PlacementList.of(
             graph.nodes,
             leaves,
-            {node: numbers[source] for node, source in hints.items()},
+            {node: hint_positions[source] for node, source in hints.items()},
             self.decisions,
         )
-        position = self._part.position
-        self._outputs = [(position[x], numbers[t]) for x, t in graph.outputs_and_targets]
+        position = self._placements.position
+        self._outputs = [(position[x], hint_positions[t]) for x, t in graph.outputs_and_targets]
         self._emitted = [(position[x], environment.replicated(x.shape)) for x in graph.emitted]
         self._groups = [
-            EpilogueGroup.of(nodes, self._part, self.decisions) for nodes in epilogue_groups(graph)
+            EpilogueGroup.of(nodes, self._placements, self.decisions)
+            for nodes in epilogue_groups(graph)
         ]
 
     def seconds(self, layouts: Mapping[Node, Layout]) -> float:
         """Return the predicted seconds with these layouts of leaves; other leaves have their own,
         or are replicated."""
-        return self._evaluated(layouts)[0]
+        return self._evaluate(layouts)[0]
 
     def placement(self, layouts: Mapping[Node, Layout]) -> tuple[float, Mapping[Node, Layout]]:
         """Return the seconds, and the layouts of all nodes in this plan."""
-        seconds, values = self._evaluated(layouts)
-        return seconds, {node: values[i].state.layout for node, i in self._part.position.items()}
+        seconds, values = self._evaluate(layouts)
+        position = self._placements.position
+        return seconds, {node: values[i].state.layout for node, i in position.items()}
 
-    def _evaluated(self, layouts: Mapping[Node, Layout]) -> tuple[float, list[_Value]]:
-        """Return the seconds of a plan, and the values at its end."""
+    def _evaluate(self, layouts: Mapping[Node, Layout]) -> tuple[float, list[_Value]]:
+        """Evaluate a plan; return its seconds, and the values at its end."""
         count("evaluated nodes", len(self.graph.nodes))
         decisions, plan = self.decisions, _Plan(self.decisions)
         values = [_Value(decisions.of_leaf(x, layouts.get(x))) for x in self.graph.leaves]
         hints = [self._hint_state(source, layouts) for source in self._sources]
-        chosen = plan.run(self._part, values, hints)
-        for i, number in self._outputs:
-            plan.deliver(values[i], hints[number])
+        chosen = plan.run(self._placements, values, hints)
+        for i, hint in self._outputs:
+            plan.deliver(values[i], hints[hint])
         for i, whole in self._emitted:
-            plan.moved(values[i], whole)
+            plan.move_to(values[i], whole)
         saved, merged = 0.0, dict[Hashable, float]()
         for group in self._groups:
             savings = group.savings(chosen)
@@ -120,34 +122,34 @@ class _Plan:
         self._journal: list[_Change] = []  # since the plan began, to undo a trial
 
     def run(
-        self, part: StepList, values: list[_Value], hints: Sequence[ArrayState | None]
+        self, placements: PlacementList, values: list[_Value], hints: Sequence[ArrayState | None]
     ) -> list[Decision | None]:
-        """Append the values of all steps to those of the given nodes; return the decisions about
-        all values, None for those without."""
+        """Place nodes: append their values to those of the nodes that they read; return the
+        decisions about all values, None for those without."""
         decisions = self._decisions
-        values += [_Value(decisions.of_leaf(leaf, None)) for leaf in part.leaves]
+        values += [_Value(decisions.of_leaf(leaf, None)) for leaf in placements.leaves]
         chosen: list[Decision | None] = [None] * len(values)
-        for kind, operands, number in part.steps:
+        for kind, operands, hint in placements.placements:
             decision: Decision | None = None
             if kind.is_move:
-                value = self._move(kind.node, [values[i] for i in operands])
+                value = self._place_move(kind.node, [values[i] for i in operands])
             else:
-                key = (hints[number], *[values[i].state for i in operands])
-                decision = kind.known.get(key) or decisions.decision(kind, key)
-                if not decision.parts:
-                    value = self._applied(decision, values, operands)
+                key = (hints[hint], *[values[i].state for i in operands])
+                decision = kind.decisions.get(key) or decisions.decision(kind, key)
+                if not decision.decompositions:
+                    value = self._apply(decision, values, operands)
                 else:
                     inputs = [values[i] for i in operands]
-                    value = self._cheapest(decision, inputs, hints[number])
+                    value = self._apply_cheapest(decision, inputs, hints[hint])
                     decision = None
             values.append(value)
             chosen.append(decision)
         return chosen
 
-    def _applied(
+    def _apply(
         self, decision: Decision, values: Sequence[_Value], operands: Iterable[int]
     ) -> _Value:
-        """Return the value of a node with these operands."""
+        """Place a node with these operands; return its value."""
         if decision.copy_layouts is not None:
             for i, layouts in zip(operands, decision.copy_layouts, strict=True):
                 value = values[i]
@@ -159,17 +161,17 @@ class _Plan:
             self._moved_bytes = decision.moved_bytes
         return _Value(decision.state)
 
-    def _move(self, node: Node, inputs: Sequence[_Value]) -> _Value:
-        """Return the value of a redistribution, or of the operand of a second computation."""
+    def _place_move(self, node: Node, inputs: Sequence[_Value]) -> _Value:
+        """Place a redistribution, or the operand of a second computation; return its value."""
         if node.name == "redistribute":
-            return self.moved(inputs[0], layout_of(node))
-        x = self._resolved(inputs[0])
+            return self.move_to(inputs[0], layout_of(node))
+        x = self._complete_reduction(inputs[0])
         layouts = [x.state.layout, *[after.state.layout for after in inputs[1:]]]
         environment = self._decisions.environment
         self.seconds += call_seconds(node, layouts, x.state.layout, environment)
         return _Value(self._decisions.state(x.state.layout, node.dtype.itemsize, True))
 
-    def moved(self, value: _Value, layout: Layout) -> _Value:
+    def move_to(self, value: _Value, layout: Layout) -> _Value:
         """Return a value in a layout, by existing copies if there are some."""
         have = value.state.layout
         if have is not layout:
@@ -180,15 +182,16 @@ class _Plan:
     def deliver(self, value: _Value, target: ArrayState | None) -> None:
         """Move an output to the layout of its target; complete its reduction if there is none."""
         if target is None:
-            self._resolved(value)
+            self._complete_reduction(value)
         elif value.state.layout is not target.layout:
-            state = self.moved(value, target.layout).state
+            state = self.move_to(value, target.layout).state
             if state.layout is not target.layout:
                 self.seconds += self._decisions.move(state, target.layout)[0]
 
-    def _resolved(self, value: _Value) -> _Value:
+    def _complete_reduction(self, value: _Value) -> _Value:
+        """Return a value without pending reductions."""
         layout = value.state.layout
-        return self.moved(value, default_reduction(layout)) if layout.is_partial else value
+        return self.move_to(value, default_reduction(layout)) if layout.is_partial else value
 
     def _copy(self, value: _Value, layout: Layout) -> _Value:
         copy = value.copies.get(layout)
@@ -203,14 +206,15 @@ class _Plan:
 
     # decompositions -----------------------------------------------------------------------------
 
-    def _cheapest(
+    def _apply_cheapest(
         self, decision: Decision, inputs: list[_Value], hint: ArrayState | None
     ) -> _Value:
-        """Return the value of a node, computed by itself or by the cheapest decomposition."""
+        """Place a node as itself or as its cheapest decomposition; return its value."""
         before = self.seconds, self._cost, self._moved_bytes, len(self._journal)
         costs = []
-        for part in (None, *decision.parts):
-            self._tried(part, decision, inputs, hint)
+        forms = (None, *decision.decompositions)
+        for form in forms:
+            self._apply_form(form, decision, inputs, hint)
             limit = self._decisions.environment.max_moved_bytes
             costs.append((max(0, self._moved_bytes - limit), self._cost))
             self.seconds, self._cost, self._moved_bytes, length = before
@@ -218,17 +222,18 @@ class _Plan:
                 value, state, copies = self._journal.pop()
                 value.state, value.copies = state, copies
         best = costs.index(min(costs))
-        return self._tried((None, *decision.parts)[best], decision, inputs, hint)
+        return self._apply_form(forms[best], decision, inputs, hint)
 
-    def _tried(
+    def _apply_form(
         self,
-        part: StepList | None,
+        decomposition: PlacementList | None,
         decision: Decision,
         inputs: list[_Value],
         hint: ArrayState | None,
     ) -> _Value:
-        if part is None:
-            return self._applied(decision, inputs, range(len(inputs)))
+        """Place a node as itself (None) or as one of its decompositions; return its value."""
+        if decomposition is None:
+            return self._apply(decision, inputs, range(len(inputs)))
         values = list(inputs)
-        self.run(part, values, (None, hint))
+        self.run(decomposition, values, (None, hint))
         return values[-1]
