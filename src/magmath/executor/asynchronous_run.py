@@ -46,9 +46,10 @@ class OneWorkerMemory:
 
     def peer(self, block: Block, rank: int) -> torch.Tensor:
         """Return a block's memory."""
-        return self.heap.leader(block) if block in self.shared else self.heap.local(block)
+        in_shared = block in self.shared
+        return self.heap.shared_memory_of(block) if in_shared else self.heap.local(block)
 
-    def leader(self, block: Block) -> torch.Tensor:
+    def shared_memory_of(self, block: Block) -> torch.Tensor:
         """Return a block's memory."""
         return self.peer(block, 0)
 

@@ -55,8 +55,8 @@ class LaneMemory:
             return memory
         return memory[lane * self.nbytes : (lane + 1) * self.nbytes]
 
-    def leader(self, block: Block) -> torch.Tensor:
-        """Return the memory that stores shared arrays."""
+    def shared_memory_of(self, block: Block) -> torch.Tensor:
+        """Return the memory in which a shared array is stored: that of the first lane."""
         return self.peer(block, 0)
 
 

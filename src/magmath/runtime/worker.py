@@ -94,7 +94,7 @@ class Worker:
         if self.device.type == "cuda":  # for libraries that use the current device of a thread
             torch.cuda.set_device(self.device)
         self.memory_bound = self._common_memory_bound()
-        self.heap = self._new_heap(fills=switches.fill)
+        self.heap = self._new_heap(should_fill=switches.fill)
         is_limited = options.memory_limit is not None
         self.temporaries = Temporaries(self.heap, 1 if is_limited else MIN_SHARED)
         self.arrays = ArrayTable(
@@ -151,7 +151,7 @@ class Worker:
         smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(limit, _UNBOUNDED))
         return None if smallest == _UNBOUNDED else smallest
 
-    def _new_heap(self, *, fills: bool) -> Heap:
+    def _new_heap(self, *, should_fill: bool) -> Heap:
         """Return the heap: in shared windows, if the workers can share memory."""
         comm, limit = self.comm, self.options.memory_limit
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
@@ -164,7 +164,7 @@ class Worker:
             source,
             chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),
             limit=self.memory_bound,
-            fills=fills,
+            should_fill=should_fill,
         )
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
