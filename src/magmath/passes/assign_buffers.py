@@ -29,7 +29,7 @@ class BufferAssignment:
     """The buffers of nodes.
 
     `alias[n]` is the node in whose buffer n is stored, and `start[n]` the index where n begins in
-    it if n is a slice, or an operand of a concatenation. `leading`: nodes that are the first
+    it if n is a slice, or an operand of a concatenation. `at_beginning`: nodes that are the first
     elements of the memory of their alias, which has another shape. `peer_readable`: nodes that
     other workers read.
     `copied`: outputs that end with a copy into their target (or into an array of their own).
@@ -37,7 +37,7 @@ class BufferAssignment:
 
     alias: dict[Node, Node] = field(default_factory=dict)
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
-    leading: set[Node] = field(default_factory=set)
+    at_beginning: set[Node] = field(default_factory=set)
     peer_readable: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
@@ -190,7 +190,7 @@ def _store_operands_in_results(
         grows = node.operation.grows_operand
         if grows and node not in buffers.alias:
             buffers.alias[operand] = node
-            buffers.leading.add(operand)
+            buffers.at_beginning.add(operand)
         elif not grows and operand.layout == node.layout:
             buffers.alias[operand] = node
 
@@ -210,7 +210,7 @@ def _store_parts_in_results(
     """
     if all(node.name != "concat" for node in graph.nodes):
         return
-    excluded = {*graph.roots, *[buffers.alias[x] for x in buffers.leading]}
+    excluded = {*graph.roots, *[buffers.alias[x] for x in buffers.at_beginning]}
     position = {node: i for i, node in enumerate(schedule.order)}
     last = _last_uses(graph, schedule, buffers, position)
     for node in graph.nodes:

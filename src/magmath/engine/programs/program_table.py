@@ -151,7 +151,7 @@ class ProgramTable:
             program = msgspec.structs.replace(
                 built.program,
                 flushes_denormals=modes.flushes_denormals,
-                checks_late=modes.checks_late,
+                reports_late=modes.reports_late,
             )
             if pool.memory_limit is not None:
                 self._redistribution_cache.make_room(pool.array_bytes, built.new_bytes)
