@@ -164,7 +164,7 @@ def test_records_with_wrong_fields_are_refused(name: str) -> None:
         msgspec.msgpack.encode({"type": "put", "ticket": 1, "array": 1, "dtype": "f"})[:-1]
         + b"\xa6layout"
         + b"\x91" * 10**6,
-        bytes(messages.MAX_RECORD + 1),
+        bytes(messages.MAX_MESSAGE + 1),
         b"",
     ],
     ids=["huge array", "deep", "deep in a field", "oversized", "empty"],

@@ -134,7 +134,7 @@ class Pool:
             for rank in range(self.workers)
         ]
         encoded = layout if self.is_inline else layout.encode()
-        command = messages.Put(self._queue.ticket(), array, dtype.name, encoded)
+        command = messages.Put(self._queue.next_ticket(), array, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
         self._registry.known[array] = (layout, dtype)
         try:
@@ -166,7 +166,7 @@ class Pool:
             insert_tile(whole, layout, 0, self._queue.get(array).tensor)
             return whole
         ranks = _ranks_to_ask(layout)
-        pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
+        pending = self._queue.request(messages.Get(self._queue.next_ticket(), array), ranks)
         self._require_array("get", array)  # another worker may have failed in the meantime
         whole = new_tensor(layout.shape, dtype)
         for rank in ranks if whole.numel() else ():
@@ -207,7 +207,7 @@ class Pool:
         self._registry.release_collected()
         array = next(self._numbers)
         encoded = layout if self.is_inline else layout.encode()
-        ticket, reports = self._queue.ticket(), progress is not None
+        ticket, reports = self._queue.next_ticket(), progress is not None
         command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
         self._registry.known[array] = (layout, dtype)
         try:
@@ -226,7 +226,7 @@ class Pool:
         layout, _ = self._require_array("write", array)
         require_complete("write", layout)
         ranks = _ranks_to_ask(layout)
-        ticket, reports = self._queue.ticket(), progress is not None
+        ticket, reports = self._queue.next_ticket(), progress is not None
         command = messages.Write(ticket, array, path, storage, reports)
         self._run_file_command(command, ranks, progress)
         self._require_array("write", array)
@@ -272,7 +272,7 @@ class Pool:
                 f"the pool has {self.workers}; plan it for this pool"
             )
         number = next(self._numbers)
-        command = messages.Define(self._queue.ticket(), number)
+        command = messages.Define(self._queue.next_ticket(), number)
         self._queue.submit(command, payloads=[program])
         results = [program.slots[output] for output in program.outputs]
         self._programs[number] = _DefinedProgram(
@@ -379,7 +379,7 @@ class Pool:
     ) -> None:
         """Send a run to the workers."""
         wire, report = messages.encode_numbers(list(scalars)), run.progress is not None
-        ticket = self._queue.ticket()
+        ticket = self._queue.next_ticket()
         command = messages.Run(
             ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, asynchronous
         )
@@ -417,7 +417,7 @@ class Pool:
         """Return the counters of each worker: arrays, programs and memory. Devices have finished
         all earlier commands then."""
         self._registry.release_collected()
-        pending = self._queue.request(messages.Stats(self._queue.ticket()))
+        pending = self._queue.request(messages.Stats(self._queue.next_ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
     def finish(self) -> None:

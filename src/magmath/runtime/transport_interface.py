@@ -155,14 +155,14 @@ class Transport(ABC):
 def encode_frames(
     command: Command, ranks: Sequence[int], payloads: Sequence[Payload], traffic: ControlTraffic
 ) -> list[list[bytes | memoryview]]:
-    """Encode a command for each rank, as a record and an optional payload, and count the
+    """Encode a command for each rank, as a message and an optional payload, and count the
     traffic."""
-    record = encode(command)
+    message = encode(command)
     encoded = [_payload_bytes(payload) for payload in payloads]
     if len(encoded) == 1:  # one for all
         encoded = encoded * len(ranks)
     messages: list[list[bytes | memoryview]] = [
-        [record] if payload is None else [record, payload]
+        [message] if payload is None else [message, payload]
         for payload in (encoded or [None] * len(ranks))
     ]
     traffic.messages += 1

@@ -35,8 +35,8 @@ from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.async_transfers import MAX_TRANSFERS
-from magmath.runtime.bound_program import BindProgram, BoundProgram, bind_program
 from magmath.runtime.device import HOST, choose_device
+from magmath.runtime.executable_program import ExecutableProgram, LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.poison import PoisonTable
@@ -47,7 +47,7 @@ _UNBOUNDED = 1 << 62
 _CHUNKS = 64
 """The least number of chunks of a heap whose limit the user has set."""
 
-Answer = tuple[Reply, TileData | None]
+ReplyWithData = tuple[Reply, TileData | None]
 Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
 """A type of the executor, which alone knows the type of the expressions."""
 
@@ -55,10 +55,10 @@ Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalAr
 @final
 @dataclass(slots=True)
 class _Definition:
-    """A program that a command has defined, bound to this worker, and the tiles of its outputs."""
+    """A program that a command has defined, its executable, and the tiles of its outputs."""
 
     program: Program
-    bound: BoundProgram
+    executable: ExecutableProgram
     results: list[TileSpec]
 
 
@@ -80,7 +80,7 @@ class Worker:
     """
 
     def __init__(
-        self, comm: Communicator, options: WorkerOptions, bind: BindProgram = bind_program
+        self, comm: Communicator, options: WorkerOptions, load: LoadProgram = load_program
     ) -> None:
         switches = debugging()
         if switches.delays is not None:
@@ -106,12 +106,12 @@ class Worker:
         self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _should_not_stop
         self.is_abandoned: Callable[[], bool] = bool
         """Called between two instructions of a run; returns whether the run is abandoned."""
-        self._bind = bind
+        self._load = load
         self._programs: dict[int, _Definition] = {}
         self._poison = PoisonTable()
         self._handlers = self._command_handlers()
 
-    def _command_handlers(self) -> Mapping[type, Callable[[Any, Any], Answer | None]]:
+    def _command_handlers(self) -> Mapping[type, Callable[[Any, Any], ReplyWithData | None]]:
         """Return the methods that execute commands, by the types of these."""
         return {
             messages.Put: self._put,
@@ -167,12 +167,12 @@ class Worker:
             should_fill=should_fill,
         )
 
-    def handle(self, command: Command, payload: Payload) -> Answer | None:
+    def handle(self, command: Command, payload: Payload) -> ReplyWithData | None:
         """Execute a command; return its reply, if it has one. Raises its exceptions."""
         return self._handlers[type(command)](command, payload)
 
-    def answer(self, command: Command, payload: Payload) -> Answer | None:
-        """Execute a remote command; an exception becomes a Failure reply."""
+    def reply_to(self, command: Command, payload: Payload) -> ReplyWithData | None:
+        """Execute a remote command; return its reply, a Failure for an exception."""
         ticket = getattr(command, "ticket", 0)
         earlier = self._poison.failure_of(command)
         if earlier is not None:
@@ -181,7 +181,7 @@ class Worker:
                 self._poison_results(command, earlier)
                 return earlier, None
         try:
-            answer = self.handle(command, payload)
+            reply = self.handle(command, payload)
         except Exception as error:
             failure = failure_from(error, ticket, self.rank, HOST)
             if failure.is_in_step and earlier is not None:
@@ -191,7 +191,7 @@ class Worker:
                 self._poison.halt(failure)
             return failure, None
         if earlier is None:
-            return answer
+            return reply
         self._poison_results(command, earlier)
         return earlier, None
 
@@ -239,12 +239,12 @@ class Worker:
         """Release programs, arrays and the communicator. Collective."""
         self.arrays.close()
         for definition in self._programs.values():
-            definition.bound.close()
+            definition.executable.close()
         self._programs.clear()
         self.heap.close()
         self.comm.close()
 
-    def _put(self, command: messages.Put, payload: TileData | None) -> Answer:
+    def _put(self, command: messages.Put, payload: TileData | None) -> ReplyWithData:
         stored = self._allocate(command)
         layout = stored.layout
         if layout.shared:  # a slower worker may still use this memory
@@ -268,16 +268,16 @@ class Worker:
             layout = Layout.decode(layout)
         return LocalArray.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
 
-    def _get(self, command: messages.Get, payload: Payload) -> Answer:
+    def _get(self, command: messages.Get, payload: Payload) -> ReplyWithData:
         return messages.TileMessage(command.ticket), self.arrays.get(command.array).tensor
 
-    def _read(self, command: messages.Read, payload: Payload) -> Answer:
+    def _read(self, command: messages.Read, payload: Payload) -> ReplyWithData:
         stored = self._allocate(command)
         self.arrays.add(command.array, stored)  # even if reading fails: heaps stay symmetric
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None
 
-    def _write(self, command: messages.Write, payload: Payload) -> Answer:
+    def _write(self, command: messages.Write, payload: Payload) -> ReplyWithData:
         self._transfer(command, self.arrays.get(command.array), writing=True)
         return messages.Done(command.ticket), None
 
@@ -295,11 +295,11 @@ class Worker:
         self._poison.forget_arrays(arrays)
         self.arrays.drop(arrays)
 
-    def _define(self, command: messages.Define, payload: Payload) -> Answer:
+    def _define(self, command: messages.Define, payload: Payload) -> ReplyWithData:
         program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
         slots = [program.slots[output] for output in program.outputs]
         results = [tile_spec(slot.layout, slot.dtype, self.rank) for slot in slots]
-        self._programs[command.program] = _Definition(program, self._bind(program, self), results)
+        self._programs[command.program] = _Definition(program, self._load(program, self), results)
         return messages.Done(command.ticket), None
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
@@ -307,7 +307,7 @@ class Worker:
         self.arrays.finish_transfers(program=command.program)
         definition = self._programs.pop(command.program, None)
         if definition is not None:
-            definition.bound.close()
+            definition.executable.close()
 
     def run(
         self,
@@ -324,7 +324,7 @@ class Worker:
         """
         definition, read, results = self._arrays_of_run(program, inputs, outputs)
         try:
-            values = definition.bound.run(read, results, scalars, steps, poll)
+            values = definition.executable.run(read, results, scalars, steps, poll)
         except BaseException:
             self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
@@ -337,7 +337,7 @@ class Worker:
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays."""
         arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
-        return self._programs[program].bound.prepare_run(*arrays)
+        return self._programs[program].executable.prepare_run(*arrays)
 
     def _arrays_of_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
@@ -350,7 +350,7 @@ class Worker:
         results = self.arrays.outputs(definition.program, definition.results, inputs, outputs, read)
         return _RunArrays(definition, read, results)
 
-    def _run(self, command: messages.Run, payload: Payload) -> Answer:
+    def _run(self, command: messages.Run, payload: Payload) -> ReplyWithData:
         numbers = messages.decode_numbers(command.scalars)
         if command.timed:
             return self._run_timed(command, numbers), None
@@ -372,7 +372,7 @@ class Worker:
         )
         return self._run_reply(command, values, stopped_at)
 
-    def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> Answer:
+    def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> ReplyWithData:
         """Return the reply to a run: worker 0 sends the values."""
         if self.rank == 0:
             return messages.Values(command.ticket, values, steps), None
@@ -386,7 +386,7 @@ class Worker:
         transfers = self.arrays.transfers
         assert transfers is not None
         self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
-        task = definition.bound.start(read, results, progress_thread)
+        task = definition.executable.start(read, results, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 
     def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
@@ -394,18 +394,18 @@ class Worker:
         inputs, outputs = command.inputs, command.outputs
         definition, read, results = self._arrays_of_run(command.program, inputs, outputs)
         try:
-            values, seconds = definition.bound.run_timed(read, results, numbers, command.steps)
+            values, seconds = definition.executable.run_timed(read, results, numbers, command.steps)
         except BaseException:
             self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
         blocks = {stored.block for stored in (*read, *results)}
-        memory = definition.bound.nbytes + sum(block.nbytes for block in blocks)
+        memory = definition.executable.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
 
     def _resume(self, command: messages.Resume, payload: Payload) -> None:
         self._poison.resume()
 
-    def _stats(self, command: messages.Stats, payload: Payload) -> Answer:
+    def _stats(self, command: messages.Stats, payload: Payload) -> ReplyWithData:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # started kernels belong to earlier commands
         counters: dict[str, int | float | str] = {

@@ -17,7 +17,7 @@ from magmath.core.type_aliases import Number
 from magmath.kernels.thread_count import limit_to_processors, set_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
-from magmath.runtime.bound_program import BindProgram, bind_program
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Progress
 from magmath.runtime.transport_interface import (
@@ -36,10 +36,10 @@ class InlineTransport(Transport):
 
     is_inline = True
 
-    def __init__(self, options: WorkerOptions, bind: BindProgram = bind_program) -> None:
+    def __init__(self, options: WorkerOptions, load: LoadProgram = load_program) -> None:
         super().__init__(1)
         self.options = options
-        self._bind = bind
+        self._load = load
         self._worker: Worker | None = None
         self._own_threads = 0
         """The threads of this process before `start`."""
@@ -51,7 +51,7 @@ class InlineTransport(Transport):
         else:
             limit_to_processors()
         self._handle_reply = handle_reply
-        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._bind)
+        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._load)
         self._worker.poll = self._poll
         self._worker.is_abandoned = lambda: self.is_interrupted()
         return [self._worker.hello()]
@@ -63,12 +63,12 @@ class InlineTransport(Transport):
         if self._worker is None or isinstance(command, Interrupt):  # `_poll` looks at these itself
             return
         try:
-            answer = self._worker.handle(command, payloads[0] if payloads else None)
+            reply = self._worker.handle(command, payloads[0] if payloads else None)
         except Exception as error:
             add_user_line(error)
             raise
-        if answer is not None:
-            self._handle_reply(0, *answer)
+        if reply is not None:
+            self._handle_reply(0, *reply)
 
     def compute(
         self,
