@@ -95,7 +95,7 @@ class HoistedValues:
             return self._data
         versions = self._engine.runs.versions_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
-        failed = pool.has_failures and any(pool.has_failed(x.number) for x in self._data.values())
+        failed = pool.has_failures and any(pool.has_failed(x.array_id) for x in self._data.values())
         if versions != self._versions or failed:
             data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
             self._data = dict(zip(self.leaves, data, strict=True))

@@ -44,7 +44,7 @@ MAX_CALLS = 16
 
 @final
 class ResultBuffers:
-    """The results of a run, and the calls that recompute them, by the numbers of the operands."""
+    """The results of a run, and the calls that recompute them, by the ids of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
@@ -104,7 +104,7 @@ class RepeatedRuns:
         else:
             operands = tuple(map(_NUMBER, arrays))  # properties take time
             if None in operands:
-                operands = tuple([x.number for x in arrays])
+                operands = tuple([x.array_id for x in arrays])
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, arrays)
@@ -201,6 +201,6 @@ class RepeatedRuns:
         self, results: ResultBuffers, arrays: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
         runs = self._engine.runs
-        operands, outputs = runs.numbers_of(arrays), runs.numbers_of(results.data)
-        call = self._engine.pool.prepare_run(self.compiled.identifier, operands, outputs)
+        operands, outputs = runs.array_ids_of(arrays), runs.array_ids_of(results.data)
+        call = self._engine.pool.prepare_run(self.compiled.program_id, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

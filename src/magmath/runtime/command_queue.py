@@ -178,14 +178,14 @@ class CommandQueue:
         with self.lock, self.interrupts:
             self._send(command, self._all_ranks)
 
-    def release(self, array: int) -> None:
+    def release(self, array_id: int) -> None:
         """Release an array with the next command. Safe in finalizers."""
         if self.end_reason is None:
-            self._released.append(array)
+            self._released.append(array_id)
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
@@ -194,7 +194,7 @@ class CommandQueue:
         try:
             with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
-                return self._transport.run(program, inputs, outputs, scalars, released)
+                return self._transport.run(program_id, inputs, outputs, scalars, released)
         except InterruptedError:
             self._deliver_interrupt()
             raise
@@ -203,26 +203,28 @@ class CommandQueue:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
         """Compute nodes on the inline worker; see `Pool.compute`."""
         with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
-            return self._transport.compute(order, requested, array_numbers, outputs, released)
+            return self._transport.compute(order, requested, array_ids, outputs, released)
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         """Copy an array into the memory of the inline worker."""
         with self.lock, self.interrupts:
             self.check_open()
-            self._transport.store(array, values, layout, dtype)
+            self._transport.store(array_id, values, layout, dtype)
 
-    def get(self, array: int) -> LocalArray:
-        """Return the array of this number on the inline worker."""
+    def get(self, array_id: int) -> LocalArray:
+        """Return the array of this id on the inline worker."""
         with self.lock:
             self.check_open()
-            return self._transport.get(array)
+            return self._transport.get(array_id)
 
     def wait(self, pending: PendingCommand) -> None:
         """Wait until all workers of this command and of every earlier one have replied.
@@ -326,11 +328,11 @@ class CommandQueue:
             self._close_after_loss(lost)
 
     def _take_released(self) -> list[int]:
-        """Return the released arrays, which then are no more in the queue."""
-        arrays, released = [], self._released
+        """Return the ids of the released arrays, which then are no more in the queue."""
+        array_ids, released = [], self._released
         while released:  # a finalizer may append at any time
-            arrays.append(released.popleft())
-        return arrays
+            array_ids.append(released.popleft())
+        return array_ids
 
     # Receiving.
 

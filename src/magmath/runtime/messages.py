@@ -31,7 +31,7 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """Store an array; the frame holds the bytes of the worker's own part."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     dtype: Text
     layout: Any
     """`Layout.encode()`."""
@@ -42,7 +42,7 @@ class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
     """Send back this worker's part of an array, as a `TileMessage`."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
 
 
 @final
@@ -50,7 +50,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """Load an array from a file: each worker reads its own part."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     dtype: Text
     layout: Any
     """`Layout.encode()`."""
@@ -65,7 +65,7 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     """Write this worker's part of an array into an existing file."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     path: Text
     storage: StorageSpec
     report: bool
@@ -75,7 +75,7 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
     """Drop arrays; donated arrays are ignored. It has no reply."""
 
-    arrays: list[Natural]
+    array_ids: list[Natural]
 
 
 @final
@@ -83,26 +83,27 @@ class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
     """Store a program under its id; the frame holds the program."""
 
     ticket: Natural
-    program: Natural
+    program_id: Natural
 
 
 @final
 class Forget(Struct, frozen=True, tag="forget", forbid_unknown_fields=True):
     """Drop a program. It has no reply."""
 
-    program: Natural
+    program_id: Natural
 
 
 @final
 class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
-    """Run a program `steps` times; its outputs become the arrays `outputs`."""
+    """Run a program `steps` times on the arrays with the ids `inputs`; its outputs get the ids
+    `outputs`."""
 
     ticket: Natural
-    program: Natural
+    program_id: Natural
     inputs: list[Natural]
     outputs: list[Natural]
     scalars: list[bool | int | float | tuple[float, float]]
-    """Complex numbers are encoded as (real, imaginary); `decode_numbers` gives them all as
+    """Complex numbers are encoded as (real, imaginary); `decode_scalars` gives them all as
     Python's."""
     steps: Steps
     report: bool
@@ -239,14 +240,14 @@ _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def encode_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+def encode_scalars(scalars: list[Number]) -> list[bool | int | float | tuple[float, float]]:
     """Encode scalars: complex numbers as pairs."""
-    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in scalars]
 
 
-def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
+def decode_scalars(encoded: list[bool | int | float | tuple[float, float]]) -> list[Number]:
     """Decode scalars to Python numbers."""
-    return [complex(*n) if isinstance(n, tuple) else n for n in wire]
+    return [complex(*n) if isinstance(n, tuple) else n for n in encoded]
 
 
 def truncate_text(value: object) -> str:

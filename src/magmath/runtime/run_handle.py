@@ -40,7 +40,7 @@ class RunTiming(NamedTuple):
 
 @final
 class RunHandle:
-    """A pending or completed run. `outputs`: the numbers of the output arrays."""
+    """A pending or completed run. `outputs`: the ids of the output arrays."""
 
     __slots__ = (
         "_emitted",

@@ -199,25 +199,27 @@ class Worker:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         """Compute `requested` without a program; only for an inline worker."""
         if released:
             self.drop(released)
-        views = {node: self.arrays.get(array).view for node, array in array_numbers.items()}
+        views = {node: self.arrays.get(array_id).view for node, array_id in array_ids.items()}
         results = self._compute(order, requested, views)
-        for output, array in zip(outputs, results, strict=True):
-            self.arrays.add(output, array)
+        for output, stored in zip(outputs, results, strict=True):
+            self.arrays.add(output, stored)
         return results
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         """Copy an array of this process; only for an inline worker on the CPU."""
         stored = LocalArray.allocate(self.heap, layout, dtype, 0)
         if stored.view.array is not None:  # None: no elements
             np.copyto(stored.view.array, values)
-        self.arrays.add(array, stored)
+        self.arrays.add(array_id, stored)
 
     @cached_property
     def _compute(self) -> Compute:
@@ -256,7 +258,7 @@ class Worker:
         except BaseException:
             stored.free(self.heap)
             raise
-        self.arrays.add(command.array, stored)
+        self.arrays.add(command.array_id, stored)
         if layout.shared:
             self.comm.barrier()
         return messages.Done(command.ticket), None
@@ -269,16 +271,16 @@ class Worker:
         return LocalArray.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
 
     def _get(self, command: messages.Get, payload: Payload) -> ReplyWithData:
-        return messages.TileMessage(command.ticket), self.arrays.get(command.array).tensor
+        return messages.TileMessage(command.ticket), self.arrays.get(command.array_id).tensor
 
     def _read(self, command: messages.Read, payload: Payload) -> ReplyWithData:
         stored = self._allocate(command)
-        self.arrays.add(command.array, stored)  # even if reading fails: heaps stay symmetric
+        self.arrays.add(command.array_id, stored)  # even if reading fails: heaps stay symmetric
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None
 
     def _write(self, command: messages.Write, payload: Payload) -> ReplyWithData:
-        self._transfer(command, self.arrays.get(command.array), writing=True)
+        self._transfer(command, self.arrays.get(command.array_id), writing=True)
         return messages.Done(command.ticket), None
 
     def _transfer(
@@ -288,41 +290,42 @@ class Worker:
         transfer_tile(file, stored, self.rank, partial(self.poll, command), writing=writing)
 
     def _free(self, command: messages.Free, payload: Payload) -> None:
-        self.drop(command.arrays)
+        self.drop(command.array_ids)
 
-    def drop(self, arrays: Sequence[int]) -> None:
+    def drop(self, array_ids: Sequence[int]) -> None:
         """Release arrays."""
-        self._poison.forget_arrays(arrays)
-        self.arrays.drop(arrays)
+        self._poison.forget_arrays(array_ids)
+        self.arrays.drop(array_ids)
 
     def _define(self, command: messages.Define, payload: Payload) -> ReplyWithData:
         program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
         slots = [program.slots[output] for output in program.outputs]
         results = [tile_spec(slot.layout, slot.dtype, self.rank) for slot in slots]
-        self._programs[command.program] = _Definition(program, self._load(program, self), results)
+        executable = self._load(program, self)
+        self._programs[command.program_id] = _Definition(program, executable, results)
         return messages.Done(command.ticket), None
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
-        self._poison.forget_program(command.program)
-        self.arrays.finish_transfers(program=command.program)
-        definition = self._programs.pop(command.program, None)
+        self._poison.forget_program(command.program_id)
+        self.arrays.finish_transfers(program_id=command.program_id)
+        definition = self._programs.pop(command.program_id, None)
         if definition is not None:
             definition.executable.close()
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
-        """Run a program on arrays, given by number; return the emitted scalars.
+        """Run a program on arrays, given by id; return the emitted scalars.
 
-        After an exception donated inputs have their old numbers.
+        After an exception donated inputs have their old ids.
         """
-        definition, read, results = self._arrays_of_run(program, inputs, outputs)
+        definition, read, results = self._arrays_of_run(program_id, inputs, outputs)
         try:
             values = definition.executable.run(read, results, scalars, steps, poll)
         except BaseException:
@@ -333,27 +336,27 @@ class Worker:
         return values
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays."""
-        arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
-        return self._programs[program].executable.prepare_run(*arrays)
+        arrays = [[self.arrays.get(array_id) for array_id in ids] for ids in (inputs, outputs)]
+        return self._programs[program_id].executable.prepare_run(*arrays)
 
     def _arrays_of_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> _RunArrays:
         """Return a program and the arrays of a run; allocates the outputs."""
-        definition = self._programs.get(program)
+        definition = self._programs.get(program_id)
         if definition is None:
-            raise WorkerError(f"run names program {program}, which is not defined here")
+            raise WorkerError(f"run names program {program_id}, which is not defined here")
         read = self.arrays.inputs(definition.program, inputs)
         results = self.arrays.outputs(definition.program, definition.results, inputs, outputs, read)
         return _RunArrays(definition, read, results)
 
     def _run(self, command: messages.Run, payload: Payload) -> ReplyWithData:
-        numbers = messages.decode_numbers(command.scalars)
+        scalars = messages.decode_scalars(command.scalars)
         if command.timed:
-            return self._run_timed(command, numbers), None
+            return self._run_timed(command, scalars), None
         if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
@@ -368,7 +371,7 @@ class Worker:
 
         several = poll if command.steps > 1 else None
         values = self.run(
-            command.program, command.inputs, command.outputs, numbers, command.steps, several
+            command.program_id, command.inputs, command.outputs, scalars, command.steps, several
         )
         return self._run_reply(command, values, stopped_at)
 
@@ -381,20 +384,20 @@ class Worker:
     def _start(self, command: messages.Run, progress_thread: ProgressThread) -> None:
         """Start a program that only moves data on the progress thread."""
         definition, read, results = self._arrays_of_run(
-            command.program, command.inputs, command.outputs
+            command.program_id, command.inputs, command.outputs
         )
         transfers = self.arrays.transfers
         assert transfers is not None
         self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
         task = definition.executable.start(read, results, progress_thread)
-        transfers.add(task, command.program, command.inputs, command.outputs)
+        transfers.add(task, command.program_id, command.inputs, command.outputs)
 
-    def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
+    def _run_timed(self, command: messages.Run, scalars: Sequence[Number]) -> messages.Values:
         """Run a program as `run` does, and time its instructions; return the reply."""
         inputs, outputs = command.inputs, command.outputs
-        definition, read, results = self._arrays_of_run(command.program, inputs, outputs)
+        definition, read, results = self._arrays_of_run(command.program_id, inputs, outputs)
         try:
-            values, seconds = definition.executable.run_timed(read, results, numbers, command.steps)
+            values, seconds = definition.executable.run_timed(read, results, scalars, command.steps)
         except BaseException:
             self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
@@ -429,7 +432,7 @@ class Worker:
     def _poison_results(self, command: Command, failure: Failure) -> None:
         """Poison the outputs of a command with a failure."""
         if isinstance(command, messages.Run):
-            definition = self._programs.get(command.program)
+            definition = self._programs.get(command.program_id)
             if definition is not None:
                 self.arrays.move_donated(definition.program, command.inputs, command.outputs)
         self._poison.poison(command, failure)

@@ -81,10 +81,10 @@ class _Assembly:
             asynchronous=step,
         )
         position = {leaf: i for i, leaf in enumerate(self._leaves)}
-        inputs, numbers = (
+        inputs, scalars = (
             tuple([position[x] for x in group]) for group in (self._inputs, self._numbers)
         )
-        return CompiledProgram(UNSENT, program, inputs, numbers)
+        return CompiledProgram(UNSENT, program, inputs, scalars)
 
     def _asynchronous_step(self) -> AsynchronousStep:
         split, slot = self._split, self._shared | self._private

@@ -74,21 +74,21 @@ class InlineTransport(Transport):
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
-            return self._worker.compute(order, requested, array_numbers, outputs, released)
+            return self._worker.compute(order, requested, array_ids, outputs, released)
         except Exception as error:
             add_user_line(error)
             raise
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
@@ -98,26 +98,28 @@ class InlineTransport(Transport):
         assert self._worker is not None
         try:
             self._worker.drop(released)
-            return self._worker.run(program, inputs, outputs, scalars)
+            return self._worker.run(program_id, inputs, outputs, scalars)
         except Exception as error:
             add_user_line(error)
             raise
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         self.traffic.messages += 1
         assert self._worker is not None
-        self._worker.store(array, values, layout, dtype)
+        self._worker.store(array_id, values, layout, dtype)
 
-    def get(self, array: int) -> LocalArray:
+    def get(self, array_id: int) -> LocalArray:
         self.traffic.messages += 1
         assert self._worker is not None
-        return self._worker.arrays.get(array)
+        return self._worker.arrays.get(array_id)
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         assert self._worker is not None
-        return self._worker.prepare_run(program, inputs, outputs)
+        return self._worker.prepare_run(program_id, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
         """Do nothing: `send` has delivered every reply."""
