@@ -147,7 +147,7 @@ class _ServerThread:
             self._rules.stop(worker)
         else:
             self._waiting.append((worker, kind))
-        while any(self._permit(*one) for one in list(self._waiting)):
+        while any(self._permit(*request) for request in list(self._waiting)):
             continue
 
     def _permit(self, worker: int, kind: _Request) -> bool:

@@ -112,16 +112,16 @@ class Team(Executor):
         self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
         memory = LaneMemory(context.heap, lanes.block, lanes.arena.nbytes)
-        lane_context = replace(context, lanes=memory, progress_thread=no_progress_thread)
+        common = replace(context, lanes=memory, progress_thread=no_progress_thread)
         contexts = [
-            replace(lane_context, comm=self._group.communicator(lane))
+            replace(common, comm=self._group.communicator(lane))
             for lane in range(program.workers)
         ]
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
             self._bindings = [
-                bind(program, one, inputs, outputs, scalars, lanes.block, offsets)
-                for one in contexts
+                bind(program, lane_context, inputs, outputs, scalars, lanes.block, offsets)
+                for lane_context in contexts
             ]
         self._lanes = _executors(lanes.forms, contexts, self._bindings)
         self._failed = False  # lanes that have failed are not in step
@@ -196,8 +196,8 @@ def _executors(
 
 def _thread_pool(lanes: int) -> ThreadPoolExecutor:
     """Return threads for all lanes but the first, which is the caller's thread."""
-    one = partial(torch.set_num_threads, 1)
-    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=one)
+    initializer = partial(torch.set_num_threads, 1)
+    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=initializer)
 
 
 _all_lanes: WeakSet[Lanes] = WeakSet()
