@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
-from magmath.graph.operation import NO_ATTRIBUTES, no_decomposition
+from magmath.graph.operation import NO_ATTRIBUTES, make_node, no_decomposition
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT
 from magmath.passes.aliasing import is_materialized
@@ -75,7 +75,8 @@ DecisionKey = tuple["ArrayState | None", ...]
 class NodeKind:
     """All nodes with one signature, and with equal positions of repeated operands.
 
-    `node` is one of them, without its operands; `decisions` are the decisions about them so far.
+    `node` is such a node on operands of its own, without a line of user code; `decisions` are the
+    decisions about them so far.
     """
 
     __slots__ = ("decisions", "is_move", "node")
@@ -83,7 +84,15 @@ class NodeKind:
     def __init__(self, node: Node) -> None:
         self.is_move = node.operation.is_move
         bare = {x: Node(INPUT, (), NO_ATTRIBUTES, x.shape, x.dtype) for x in node.inputs}
-        self.node = node.replace(tuple([bare[x] for x in node.inputs]))
+        self.node = make_node(
+            node.operation,
+            tuple([bare[x] for x in node.inputs]),
+            node.attributes,
+            node.shape,
+            node.dtype,
+            node.layout,
+            signature=node.signature,
+        )
         self.decisions: dict[DecisionKey, Decision] = {}
 
 
@@ -224,13 +233,15 @@ class PlacementList:
 
     position    the position of each node in a list of values: first those that are read (leaves, or
                 operands of the node), then further leaves, then the nodes that are placed
-    placements  the placement of every node that is neither read nor a leaf
     leaves      the further leaves
+    nodes       the nodes that are placed; the last one of a decomposition computes its value
+    placements  the placement of each of them
     """
 
     position: Mapping[Node, int]
-    placements: Sequence[NodePlacement]
     leaves: Sequence[Node]
+    nodes: Sequence[Node]
+    placements: Sequence[NodePlacement]
 
     @staticmethod
     def of(
@@ -244,12 +255,10 @@ class PlacementList:
         inside = [node for node in nodes if node not in outside]
         leaves = [node for node in inside if node.is_leaf]
         position = {node: i for i, node in enumerate((*read, *leaves))}
-        first = len(read) + len(leaves)
+        placed = [node for node in inside if not node.is_leaf]
         placements: list[NodePlacement] = []
-        for node in inside:
-            if not node.is_leaf:
-                operands = tuple([position[x] for x in node.inputs])
-                position[node] = first + len(placements)
-                kind = decisions.kind(node)
-                placements.append(NodePlacement(kind, operands, hints.get(node, 0)))
-        return PlacementList(position, placements, leaves)
+        for i, node in enumerate(placed, len(read) + len(leaves)):
+            operands = tuple([position[x] for x in node.inputs])
+            position[node] = i
+            placements.append(NodePlacement(decisions.kind(node), operands, hints.get(node, 0)))
+        return PlacementList(position, leaves, placed, placements)
