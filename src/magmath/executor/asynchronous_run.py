@@ -132,7 +132,7 @@ class AsynchronousRun:
     def _take_steps(self, run: ServerRun, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""
         servers, step = self._servers, self._step
-        compute = run.prepared(step.compute, self._compute)
+        compute = run.prepare(step.compute, self._compute)
         reports, last = self._context.rank == 0, time.perf_counter()
         while (number := servers.take()) is not None:
             versions = servers.copy()
@@ -165,7 +165,7 @@ class _StepStates:
         self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
         for stored, private in self._pairs:
             private.copy_(stored)
-        self._advance = run.prepared(step.advance, advance)
+        self._advance = run.prepare(step.advance, advance)
         self._steps = 0
 
     def advance(self, steps: int) -> None:

@@ -83,8 +83,8 @@ class Lanes:
                 self.block = context.heap.allocate(nbytes, "the temporaries of a team")
         _all_lanes.add(self)
 
-    def forked(self) -> None:
-        """Create new threads: a forked process has none of its parent's."""
+    def replace_threads(self) -> None:
+        """Create new threads, in a forked process, which has none of its parent's."""
         self.threads = _thread_pool(self.program.workers)
 
     def close(self) -> None:
@@ -151,13 +151,13 @@ class Team(Executor):
 
         def lane(function: Callable[[], Result]) -> Result:
             with flushed_here(flush):
-                return self._guarded(function)
+                return self._run_lane(function)
 
         threads = self._shared.threads
         futures = [threads.submit(lane, function) for function in work[1:]]
         errors: list[BaseException] = []
         try:
-            result = self._guarded(work[0])
+            result = self._run_lane(work[0])
         except BaseException as error:
             errors.append(error)
         errors += [failure for future in futures if (failure := future.exception()) is not None]
@@ -165,7 +165,7 @@ class Team(Executor):
             raise min(errors, key=lambda error: isinstance(error, WorkerLost))
         return result
 
-    def _guarded(self, function: Callable[[], Result]) -> Result:
+    def _run_lane(self, function: Callable[[], Result]) -> Result:
         try:
             return function()
         except BaseException:
@@ -203,9 +203,9 @@ def _thread_pool(lanes: int) -> ThreadPoolExecutor:
 _all_lanes: WeakSet[Lanes] = WeakSet()
 
 
-def _forked() -> None:
+def _replace_threads_of_fork() -> None:
     for lanes in _all_lanes:
-        lanes.forked()
+        lanes.replace_threads()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_replace_threads_of_fork)
