@@ -112,8 +112,8 @@ class Context:
         return self.native and self.device.type == "cuda" and current_thread() is main_thread()
 
     def threads_of_all(self) -> AbstractContextManager[None]:
-        """Return a context manager within which kernels use the threads of all workers of this host,
-        which wait."""
+        """Return a context manager within which kernels use the threads of all workers of this
+        host, which wait."""
         from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)

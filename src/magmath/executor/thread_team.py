@@ -114,8 +114,7 @@ class Team(Executor):
         memory = LaneMemory(context.heap, lanes.block, lanes.arena.nbytes)
         common = replace(context, lanes=memory, progress_thread=no_progress_thread)
         contexts = [
-            replace(common, comm=self._group.communicator(lane))
-            for lane in range(program.workers)
+            replace(common, comm=self._group.communicator(lane)) for lane in range(program.workers)
         ]
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread

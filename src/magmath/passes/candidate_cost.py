@@ -218,9 +218,7 @@ class NodeCosts:
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
 
-    def _with_little_memory(
-        self, candidates: list[LocalCost]
-    ) -> list[LocalCost]:
+    def _with_little_memory(self, candidates: list[LocalCost]) -> list[LocalCost]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the

@@ -18,7 +18,6 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.layout import Layout
 
-
 SlotKind: TypeAlias = Literal["input", "output", "scalar", "constant", "temporary"]
 
 

@@ -25,9 +25,9 @@ from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
-from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import expect_heartbeats
 from magmath.runtime.messages import Reply, encode

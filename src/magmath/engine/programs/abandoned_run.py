@@ -21,7 +21,7 @@ Start: TypeAlias = Callable[
 class AbandonedRun:
     """The state needed to repeat a run that Ctrl-C has abandoned between two instructions."""
 
-    __slots__ = ("_compiled", "_numbers", "_operands", "_outputs")
+    __slots__ = ("_compiled", "_operands", "_outputs", "_scalars")
 
     def __init__(
         self,

@@ -19,9 +19,9 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
-from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.tiles import TileData, tile_bytes
