@@ -124,12 +124,12 @@ def overwritable_operands(node: Node) -> Sequence[int]:
         return range(last + 1)
     if operation.overwrites_first:
         return (0,)
-    if _accumulates(node):
+    if _is_accumulation(node):
         return (last - 1,)  # before the factor of the product
     return (last,) if node.attributes.get("residual") else ()
 
 
-def _accumulates(node: Node) -> bool:
+def _is_accumulation(node: Node) -> bool:
     """Return True for a product that is added to an operand (`Operation.epilogues`)."""
     return bool(node.attributes.get("accumulate"))
 
@@ -260,7 +260,7 @@ def _rewritten(node: Node) -> Node | None:
         computed = not operand.is_leaf and operand.name != "constant"
         fits = operation.grows_operand or _have_equal_memory(operand, node)
         return operand if computed and fits else None
-    if _accumulates(node):
+    if _is_accumulation(node):
         onto = node.inputs[-2]
         return onto if onto.operation is operation else None
     return None
