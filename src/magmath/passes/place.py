@@ -18,13 +18,13 @@ from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
-from magmath.passes.candidate_cost import CandidateCost, NodeCosts, cost_cache_of
+from magmath.passes.candidate_cost import CandidateCost, CostCache, NodeCosts
 from magmath.passes.candidates import is_contraction
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 from magmath.passes.layout_hints import layout_hints
 from magmath.passes.placing import Choices, PlacedValue, Placing
-from magmath.passes.plan_decisions import ArrayState, PlacementList, decisions_of
+from magmath.passes.plan_decisions import ArrayState, Decisions, PlacementList, decisions_of
 
 
 def place(graph: Graph, environment: Environment) -> Graph:
@@ -35,9 +35,10 @@ def place(graph: Graph, environment: Environment) -> Graph:
 
 def place_with_nodes(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
-    placements, values, hints = _placements_of(graph, environment)
-    choices = Placing(decisions_of(environment)).run(placements, values, hints)
-    builder = _Builder(environment, _lines_of_users(graph))
+    decisions = decisions_of(environment)
+    placements, values, hints = _placements_of(graph, decisions)
+    choices = Placing(decisions).run(placements, values, hints)
+    builder = _Builder(decisions.costs, _lines_of_users(graph))
     placed = [builder.leaf_with_layout(leaf) for leaf in graph.leaves]
     builder.build(placements, placed, choices)
     new = {node: placed[i] for node, i in placements.position.items()}
@@ -54,10 +55,10 @@ def place_with_nodes(graph: Graph, environment: Environment) -> tuple[Graph, Map
 
 
 def _placements_of(
-    graph: Graph, environment: Environment
+    graph: Graph, decisions: Decisions
 ) -> tuple[PlacementList, list[PlacedValue], list[ArrayState | None]]:
     """Return the placements of a graph, the values of its leaves, and its layout hints."""
-    decisions, hints = decisions_of(environment), layout_hints(graph, environment.mesh)
+    hints = layout_hints(graph, decisions.environment.mesh)
     hint_positions = {node: i for i, node in enumerate(hints, 1)}
     placements = PlacementList.of(graph.nodes, graph.leaves, hint_positions, decisions)
     values = [PlacedValue(decisions.of_leaf(leaf, None)) for leaf in graph.leaves]
@@ -83,9 +84,8 @@ class _Builder:
     lines  of nodes of the graph that have none
     """
 
-    def __init__(self, environment: Environment, lines: Mapping[Node, Line]) -> None:
-        self._environment = environment
-        self._costs = cost_cache_of(environment)
+    def __init__(self, costs: CostCache, lines: Mapping[Node, Line]) -> None:
+        self._costs = costs
         self._lines = lines
         self._copies: dict[Node, dict[Layout, Node]] = {}
 
@@ -106,7 +106,7 @@ class _Builder:
         """Return a leaf with its layout, or replicated."""
         if leaf.layout is not None:
             return leaf
-        return leaf.replace((), self._environment.replicated(leaf.shape))
+        return leaf.replace((), self._costs.environment.replicated(leaf.shape))
 
     def _placed(
         self, node: Node, inputs: list[Node], choices: Choices, position: int, line: Line
@@ -172,8 +172,9 @@ class NodeCandidates:
 
 def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
     """Return the candidates of `place` at each contraction and each factorization of a graph."""
-    placements, values, hints = _placements_of(graph, environment)
-    cache, placing = cost_cache_of(environment), Placing(decisions_of(environment))
+    decisions = decisions_of(environment)
+    placements, values, hints = _placements_of(graph, decisions)
+    placing = Placing(decisions)
     candidates = []
     for node, placement in zip(placements.nodes, placements.placements, strict=True):
         kind, operands, hint = placement
@@ -181,7 +182,9 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
         choices = placing.run(replace(placements, placements=[placement]), values, hints)
         if node.operation.uses_lapack or is_contraction(node.index_notation):
             hinted = None if hint_state is None else hint_state.layout
-            costs = NodeCosts(cache, node, tuple([state.operand for state in states]), hinted)
+            costs = NodeCosts(
+                decisions.costs, node, tuple([state.operand for state in states]), hinted
+            )
             form = choices.forms.get(position)
             decomposition = None if form is None else form.decomposition
             root = kind.node if decomposition is None else decomposition.nodes[-1]
