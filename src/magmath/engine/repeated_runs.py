@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.run_handle import RunHandle
 
-_NUMBER = attrgetter("_number")
+_ARRAY_ID = attrgetter("_array_id")
 MAX_RESULTS = 4
 """Results of a program that are kept for reuse."""
 BOUND_TIME = 16
@@ -102,7 +102,7 @@ class RepeatedRuns:
             results = ResultBuffers(data)
             self._count_bound_run()
         else:
-            operands = tuple(map(_NUMBER, arrays))  # properties take time
+            operands = tuple(map(_ARRAY_ID, arrays))  # properties take time
             if None in operands:
                 operands = tuple([x.array_id for x in arrays])
             call = results.calls.get(operands)
