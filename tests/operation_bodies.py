@@ -41,7 +41,7 @@ def leaf(engine: Engine, tensor: torch.Tensor, layout: Layout | None = None) -> 
 
 def values(engine: Engine, *nodes: Node) -> list[torch.Tensor]:
     """The nodes' values, computed in one program."""
-    return [engine.pool.get(remote_array_of(known).number) for known in engine.evaluate(nodes)]
+    return [engine.pool.get(remote_array_of(known).array_id) for known in engine.evaluate(nodes)]
 
 
 def applied(

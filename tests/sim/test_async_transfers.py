@@ -286,7 +286,7 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         assert f"concurrently with the next {move.overlapped}" in str(compiled.program)
         outputs, _ = engine.runs.run(compiled, graph.leaves)
         for data, value in zip(outputs, expected, strict=True):
-            actual = engine.pool.get(data.number).numpy()
+            actual = engine.pool.get(data.array_id).numpy()
             np.testing.assert_allclose(actual, value, rtol=1e-4)
         assert all(event.is_set() for event in waits)
 

@@ -351,7 +351,7 @@ class Returns(GradientAveraging):
     def state(self, training: Any) -> dict[str, Any]:
         return {}
 
-    def options(self, training: Any, environment: Any, trace: Any) -> Any:
+    def options(self, training: Any, environment: Any, step_graph: Any) -> Any:
         return dict.fromkeys(training.layers, "data"), {}
 
     def copies(self, training: Any) -> dict[Any, Any]:
@@ -360,7 +360,7 @@ class Returns(GradientAveraging):
     def own_layouts(self, training: Any, environment: Any) -> dict[Any, Any]:
         return {}
 
-    def share(self, x: mm.Array) -> mm.Array:
+    def distributed_samples(self, x: mm.Array) -> mm.Array:
         return x
 
     def exchange(self, training: Any, gradients: Sequence[mm.Array]) -> Any:

@@ -17,11 +17,12 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.engine import session
-from magmath.graph import Graph, Node
+from magmath.graph import Graph
 from magmath.layout import Layout, Rule
 from magmath.ops.fft.bluestein import next_smooth
 from magmath.passes.pipeline import run
-from magmath.passes.place import _Placing
+from magmath.passes.placing import ChosenForm, PlacedValue, Placing
+from magmath.passes.plan_decisions import PlacementList
 from operation_bodies import leaf, placements
 
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -190,17 +191,20 @@ LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]
 @contextmanager
 def in_four_steps() -> Iterator[None]:
     """Within, what can be computed in four steps is, however small it is."""
-    asked, placed = [], _Placing._trial
+    asked, placed = [], Placing._apply_form
 
-    def tried(self: _Placing, node: Node, way: Node) -> _Placing:
-        state = placed(self, node, way)
-        if node.name.startswith("fft") and way is not node:
-            asked.append(node.name)
-            state.cost -= 10**12
-        return state
+    def tried(
+        self: Placing, decision: Any, decomposition: PlacementList | None, *operands: Any
+    ) -> tuple[PlacedValue, ChosenForm]:
+        result = placed(self, decision, decomposition, *operands)
+        names = [] if decomposition is None else [node.name for node in decomposition.nodes]
+        if any(name.startswith("fft") for name in names):
+            asked.append(names)
+            self._cost -= 10**12
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Placing, "_trial", tried)
+        patch.setattr(Placing, "_apply_form", tried)
         yield
     assert asked
 

@@ -60,7 +60,7 @@ def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Te
     nodes = tuple(applied(engine, name, case) for name, case in cases)
     graph = engine.pending_graph(Graph(nodes))
     outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=2)
-    return [engine.pool.get(data.number) for data in outputs]
+    return [engine.pool.get(data.array_id) for data in outputs]
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -147,7 +147,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
             runs = []
             for _ in range(16):
                 outputs, _ = engine.runs.run(compiled, graph.leaves)
-                runs.append([engine.pool.get(data.number).numpy().copy() for data in outputs])
+                runs.append([engine.pool.get(data.array_id).numpy().copy() for data in outputs])
             assert len(bound) > before
             for results in runs[1:]:
                 for (name, _), x, y in zip(cases, runs[0], results, strict=True):

@@ -905,8 +905,8 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
         trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
         data = [(mm.asarray(images + i), mm.asarray(labels)) for i in range(6)]
         # the worker has them
-        numbers = [x.evaluated_leaf().value.number for pair in data for x in pair]
-        assert len({*numbers}) == 12
+        array_ids = [x.evaluated_leaf().value.array_id for pair in data for x in pair]
+        assert len({*array_ids}) == 12
         used, threads, forms = [], [], []
         for x, y in data:
             trainer.fit(x, y, batch_size=16, epochs=1)

@@ -122,7 +122,7 @@ def test_strategies(strategy: Any) -> None:
 
 
 def test_memory_is_filled_whenever_it_is_allocated() -> None:
-    heap = Heap(PrivateSource(torch.device("cpu")), chunk_bytes=4096, fills=True)
+    heap = Heap(PrivateSource(torch.device("cpu")), chunk_bytes=4096, should_fill=True)
     for _ in range(2):
         block = heap.allocate(100)
         assert (heap.local(block) == FILL_BYTE).all()

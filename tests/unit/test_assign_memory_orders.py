@@ -95,7 +95,7 @@ def check(engine: Any, steps: Steps) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(remote_array_of(leaf).number).numpy()
+            held = engine.pool.get(remote_array_of(leaf).array_id).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 

@@ -72,7 +72,8 @@ def test_planned_expressions_compute_what_numpy_does(
     for result, value in zip(values(engine, *outputs), expected, strict=True):
         np.testing.assert_allclose(result.numpy(), value, rtol=1e-10, atol=1e-10)
     for leaf, value in known.items():
-        np.testing.assert_array_equal(engine.pool.get(remote_array_of(leaf).number).numpy(), value)
+        stored = engine.pool.get(remote_array_of(leaf).array_id).numpy()
+        np.testing.assert_array_equal(stored, value)
 
 
 @every_kind
@@ -98,7 +99,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(remote_array_of(leaf).number).numpy()
+            held = engine.pool.get(remote_array_of(leaf).array_id).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 

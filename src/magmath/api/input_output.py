@@ -329,7 +329,7 @@ def _write(path: str, storage: StorageSpec, array: Array) -> None:
     with transfer_progress(
         f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
     ) as progress:
-        data.pool.write(data.number, path, storage, progress)
+        data.pool.write(data.array_id, path, storage, progress)
 
 
 def _is_in_rows(layout: Layout) -> bool:

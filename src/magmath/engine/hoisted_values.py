@@ -98,7 +98,7 @@ class HoistedValues:
         operands = [remote_array_of(leaf) for leaf in self._read]
         content_ids = self._engine.runs.content_ids_of(operands)
         pool = self._engine.pool
-        failed = pool.has_failures and any(pool.has_failed(x.number) for x in self._data.values())
+        failed = pool.has_failures and any(pool.has_failed(x.array_id) for x in self._data.values())
         if content_ids != self._content_ids or failed:
             data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
             self._data = dict(zip(self.leaves, data, strict=True))

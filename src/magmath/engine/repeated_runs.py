@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.run_handle import RunHandle
 
-_NUMBER = attrgetter("_number")
+_ARRAY_ID = attrgetter("_array_id")
 MAX_RESULTS = 4
 """Results of a program that are kept for reuse."""
 BOUND_TIME = 16
@@ -44,7 +44,7 @@ MAX_CALLS = 16
 
 @final
 class ResultBuffers:
-    """The results of a run, and the calls that recompute them, by the numbers of the operands."""
+    """The results of a run, and the calls that recompute them, by the ids of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
@@ -105,9 +105,9 @@ class RepeatedRuns:
             results = ResultBuffers(new_data)
             self._count_bound_run()
         else:
-            operands = tuple(map(_NUMBER, arrays))  # properties take time
+            operands = tuple(map(_ARRAY_ID, arrays))  # properties take time
             if None in operands:
-                operands = tuple([x.number for x in arrays])
+                operands = tuple([x.array_id for x in arrays])
             call = results.calls.get(operands)
             if call is None:
                 call = self._prepare_call(results, arrays)
@@ -206,6 +206,6 @@ class RepeatedRuns:
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that computes these results from these operands, and store it."""
         runs = self._engine.runs
-        operands, outputs = runs.numbers_of(arrays), runs.numbers_of(results.data)
-        call = self._engine.pool.prepare_run(self.compiled.identifier, operands, outputs)
+        operands, outputs = runs.array_ids_of(arrays), runs.array_ids_of(results.data)
+        call = self._engine.pool.prepare_run(self.compiled.program_id, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

@@ -169,11 +169,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def choose(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> ChosenLayouts:
         """Return the layouts of parameters, buffers, optimizer states and own variables.
 
-        `trace` returns the graph of a step, for rules that depend on it.
+        `step_graph` returns the graph of a step, for rules that depend on it.
         """
 
     @abstractmethod

@@ -37,7 +37,7 @@ def element_of(node: Node) -> Any:
         return None
     values: Any = data.host_array
     if values is None:
-        values = data.pool.local_tensor(data.number)
+        values = data.pool.local_tensor(data.array_id)
     if values is None:
         values = _fetch(data)
     if values is None:

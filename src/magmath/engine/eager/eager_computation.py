@@ -3,8 +3,8 @@
 For a few kilobytes, an evaluation costs more than the arithmetic: the expression is examined, a
 program or kernels are looked up, memory is allocated on the workers. So an operation on small
 arrays whose values this process stores is one call of its kernel, as in NumPy. The result is stored
-here too, and is sent to the workers when a program reads it (`RemoteArray.number`). Its provenance
-is recorded, so gradients pass through it as through any evaluated array.
+here too, and is sent to the workers when a program reads it (`RemoteArray.array_id`). Its
+provenance is recorded, so gradients pass through it as through any evaluated array.
 
 An operation stays pending if it is traced, reads a variable, or draws random numbers (which
 `minimize` draws again in each step), and if an operand is pending, large or stored elsewhere.

@@ -2,7 +2,7 @@
 
 An expression of small arrays is computed in this process. For any other the program is found by the
 structure of the expression; only on a miss is the graph built, planned and sent to the workers. A
-run then names the program, the numbers of its inputs and the values of its scalars.
+run then names the program, the ids of its inputs and the values of its scalars.
 """
 
 from __future__ import annotations
@@ -203,13 +203,13 @@ class Evaluator:
         if composite and has_counted_loop(composite):
             return self._values_through_loops(expression, len(requested))
         lost: set[Node] = set()
-        numbers = self._interpreter.numbers_of_operands(order, outputs)
-        if numbers is not None and composite:
+        array_ids = self._interpreter.array_ids_of_operands(order, outputs)
+        if array_ids is not None and composite:
             simpler = expand(pending_graph(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
-            numbers = self._interpreter.numbers_of_operands(order, expanded)
-        if numbers is not None:
-            data = self._interpreter.execute(order, expanded, numbers)
+            array_ids = self._interpreter.array_ids_of_operands(order, expanded)
+        if array_ids is not None:
+            data = self._interpreter.execute(order, expanded, array_ids)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             structure = structure_of(expression.order, outputs, (None,) * len(outputs))
             record_provenance_by_structure(

@@ -168,8 +168,8 @@ class _LoopProgram:
         leaves, compiled = self._graph.leaves, self._compiled
         operands = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
         del values
-        numbers = [leaves[i].value for i in compiled.scalars]
-        results, run = self._engine.runs.start(compiled, operands, numbers, steps=self._steps)
+        scalars = [leaves[i].value for i in compiled.scalars]
+        results, run = self._engine.runs.start(compiled, operands, scalars, steps=self._steps)
         run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
         return [leaf_of(data) for data in results[:-1]]  # the last one is the counter
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magmath.runtime.topology import Topology
 
 UNSENT = -1
-"""The identifier of a program that the workers do not have."""
+"""The id of a program that the workers do not have."""
 
 
 @final
@@ -47,7 +47,7 @@ class ResultSpec(NamedTuple):
 class CompiledProgram:
     """A program on the workers, and the positions of the graph leaves that it reads."""
 
-    identifier: int
+    program_id: int
     program: Program
     inputs: tuple[int, ...]
     scalars: tuple[int, ...]
