@@ -166,7 +166,7 @@ class ProgramTable:
             with stage("send"):
                 program_id = pool.define(program)
         fails = is_fallible_program(graph, in_range)
-        return replace(built, program=program, program_id=program_id, is_fallible=fails)
+        return replace(compiled, program=program, program_id=program_id, is_fallible=fails)
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the
