@@ -1427,3 +1427,10 @@ def test_what_would_lose_values_or_fit_by_chance_is_refused(
 def test_one_edge_bounds_no_bin() -> None:
     counts, edges = mm.histogram(mm.asarray([1.0, 2.0]), bins=[1.0])
     assert (counts.tolist(), edges.tolist(), counts.dtype) == ([], [1.0], mm.int64)
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
+@pytest.mark.parametrize("shape", [(4,), (3, 5)])
+def test_transforms_have_no_more_lengths_than_dimensions(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(np.exceptions.AxisError, match=f"{name}: axis -{len(shape) + 1} is out of"):
+        getattr(mm.fft, name)(mm.ones(shape), s=(2,) * (len(shape) + 1))
