@@ -493,6 +493,12 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
         lib.ones((2, 3)), 0.5, weights=lib.ones(3), method="inverted_cdf"
     ),
     "two tolerances": lambda lib: lib.linalg.pinv(lib.ones((2, 3)), rcond=0.1, rtol=0.1),
+    "concatenate to integers": lambda lib: lib.concatenate([lib.asarray([1.7])], dtype=int),
+    "concatenate to floats": lambda lib: lib.concatenate([lib.asarray([1j])], dtype=float),
+    "stack to unsigned integers": lambda lib: lib.stack([lib.asarray([-1])], dtype="uint8"),
+    "vstack to truth values": lambda lib: lib.vstack([lib.asarray([1])], dtype=bool),
+    "hstack to integers": lambda lib: lib.hstack([[0.5], lib.asarray([1])], dtype="int64"),
+    "repeat, floats": lambda lib: lib.repeat(lib.ones(2), lib.asarray([1.9, 2.9])),
 }
 
 

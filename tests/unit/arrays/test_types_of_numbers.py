@@ -101,6 +101,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "heaviside": lambda np, x: np.heaviside(x - 0.1, 0.7),
     "float_power": lambda np, x: np.float_power(x, 0.1),
     "linspace": lambda np, x: np.linspace(x, [0.3, 0.1, 0.7], 4),
+    "block": lambda np, x: np.block([[x, 0.1], [0.1, x]]),
 }
 
 

@@ -87,7 +87,7 @@ def typed_operands(operation: str, operands: Sequence[Any], dtype: DType) -> lis
     """
     if dtype is bool_:
         return exact_operands(operands)
-    return [Array(same_kind_operand(operation, x, dtype)) for x in operands]
+    return [Array(same_kind_operand(operation, x, dtype, stays_complex=True)) for x in operands]
 
 
 def require_type(operation: str, result: Array, dtype: DType | None) -> Array:
