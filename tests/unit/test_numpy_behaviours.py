@@ -499,6 +499,8 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "vstack to truth values": lambda lib: lib.vstack([lib.asarray([1])], dtype=bool),
     "hstack to integers": lambda lib: lib.hstack([[0.5], lib.asarray([1])], dtype="int64"),
     "repeat, floats": lambda lib: lib.repeat(lib.ones(2), lib.asarray([1.9, 2.9])),
+    "histogram2d, lengths": lambda lib: lib.histogram2d([1.0, 2.0, 3.0], [1.0]),
+    "histogramdd, lengths": lambda lib: lib.histogramdd([[1.0], [1.0, 2.0]]),
 }
 
 

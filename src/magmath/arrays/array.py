@@ -494,6 +494,14 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
     return [as_array(operation, Array(node)) for node in unpromoted_nodes(operation, *values)]
 
 
+def as_array_for(operation: str, value: Any, other: Array) -> Array:
+    """Return `value` as `as_array` does, but floats, also in lists, with the digits that they have
+    in an element-wise operation with another array; integers remain integers."""
+    array = as_array(operation, value)
+    is_exact = array.dtype.kind not in ("float", "complex")
+    return array if is_exact else as_arrays(operation, other, value)[1]
+
+
 @dispatch_cached
 def _product(x: Any, y: Any) -> Array:
     return Array(contraction.matmul(*promoted_nodes("matmul", x, y), line=user_line()))
