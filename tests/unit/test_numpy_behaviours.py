@@ -1442,3 +1442,31 @@ def test_one_edge_bounds_no_bin() -> None:
 def test_transforms_have_no_more_lengths_than_dimensions(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(np.exceptions.AxisError, match=f"{name}: axis -{len(shape) + 1} is out of"):
         getattr(mm.fft, name)(mm.ones(shape), s=(2,) * (len(shape) + 1))
+
+
+MASKED: dict[str, Callable[..., Any]] = {
+    **{
+        name: lambda lib, x, mask, name=name: getattr(lib, name)(x, axis=0, where=mask)
+        for name in ("sum", "prod", "any", "all", "mean", "var", "std", "nansum", "nanmean")
+    },
+    "max": lambda lib, x, mask: lib.max(x, initial=0.0, where=mask),
+    "add.reduce": lambda lib, x, mask: lib.add.reduce(x, where=mask),
+    "maximum.reduce": lambda lib, x, mask: lib.maximum.reduce(x, initial=0.0, where=mask),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_of_reductions_broadcast_to_the_array(name: str) -> None:
+    for shape in ((3,), (1, 3), (2, 3)):
+        x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+        for other in ((), (1,), (3,), (2, 1), (1, 3), (2, 3), (1, 1, 1), (2, 2, 3), (2,)):
+            mask = np.arange(np.prod(other, dtype=int)).reshape(other) % 3 != 1
+            try:
+                expected = MASKED[name](np, x, mask)
+            except ValueError:
+                with pytest.raises(ValueError, match="where|broadcast"):
+                    MASKED[name](mm, mm.asarray(x), mm.asarray(mask))
+            else:
+                result = MASKED[name](mm, mm.asarray(x), mm.asarray(mask))
+                np.testing.assert_allclose(result, expected, rtol=1e-12)

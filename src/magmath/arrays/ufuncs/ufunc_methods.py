@@ -16,7 +16,7 @@ import numpy as np
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.inputs.operands import written_operand
-from magmath.arrays.ufuncs.output import stored
+from magmath.arrays.ufuncs.output import mask_of, stored
 from magmath.arrays.ufuncs.ufunc_at import update_at
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments, stepwise_segments
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
@@ -286,7 +286,7 @@ class _UfuncMethods:
         name = self._name
         start = None if initial is None else written_operand(x.dtype, initial)
         if where is not True:
-            mask = broadcast_to(as_array(f"{name}.reduce", where).node, x.shape)
+            mask = broadcast_to(mask_of(f"{name}.reduce", where, x.shape), x.shape)
             neutral = start if self._identity is None else self._identity_node("reduce", x)
             if neutral is None:
                 raise OptionError(
