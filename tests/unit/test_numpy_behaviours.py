@@ -1470,3 +1470,23 @@ def test_masks_of_reductions_broadcast_to_the_array(name: str) -> None:
             else:
                 result = MASKED[name](mm, mm.asarray(x), mm.asarray(mask))
                 np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("values", [[2, 0, 3], [2.0, 0.5], [-1, 1], [True, True], []])
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "nancumsum", "nancumprod"]
+)
+def test_sums_and_products_are_truth_values(name: str, values: list[Any]) -> None:
+    x = np.array(values)
+    result, expected = (getattr(lib, name)(lib.asarray(x), dtype=bool) for lib in (mm, np))
+    assert result.dtype == bool
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_masked_products_of_truth_values() -> None:
+    x, mask = np.array([True, False, True]), np.array([True, False, True])
+    for options in ({"where": mask}, {"initial": 3}, {"initial": 0, "where": mask}):
+        for dtype in (None, bool, "int8"):
+            expected = np.prod(x, dtype=dtype, **options)
+            result = mm.prod(mm.asarray(x), dtype=dtype, **options)
+            assert (result.dtype, result.tolist()) == (expected.dtype, expected.tolist())

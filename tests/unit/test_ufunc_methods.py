@@ -374,17 +374,21 @@ def test_products_of_vectors_take_an_array_for_the_result(name: str) -> None:
         np.testing.assert_allclose(out.numpy(), getattr(np, name)(*operands), rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+@pytest.mark.parametrize("method", ["reduce", "accumulate", "reduceat"])
 @pytest.mark.parametrize("function", ["add", "multiply"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64", "bool"]
+)
 def test_sums_and_products_have_the_type_that_is_asked_for(
     method: str, function: str, dtype: str
 ) -> None:
     """They wrap in it, as NumPy's."""
-    x = np.array([[100, 100, 3], [-7, 2, 90]], np.int8)
+    x = np.array([[100, 100, 0], [-7, 2, 90]], np.int8)
+    starts = ([0, 1],) if method == "reduceat" else ()
     for axis in (0, 1):
-        found = getattr(getattr(mm, function), method)(mm.asarray(x), axis=axis, dtype=dtype)
-        wanted = getattr(getattr(np, function), method)(x, axis=axis, dtype=dtype)
+        options = {"axis": axis, "dtype": dtype}
+        found = getattr(getattr(mm, function), method)(mm.asarray(x), *starts, **options)
+        wanted = getattr(getattr(np, function), method)(x, *starts, **options)
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
 

@@ -16,7 +16,7 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import mask_of, stored
-from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, int64, is_same_kind
+from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, is_same_kind
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import Axis, reduced_axes, size_of
 from magmath.core.shared_docstrings import F, with_paragraph
@@ -83,7 +83,7 @@ def _reduction(
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))
-    elif name == "sum":
+    elif name in ("sum", "prod"):
         node = e.astype(node, accumulator_dtype(x.dtype))
     result = Array(node)
     if initial is not None and name in _ACCUMULATE:
@@ -163,9 +163,6 @@ def prod(
     where: Any = None,
 ) -> Array:
     """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
-    a = as_array("prod", a, dtype)
-    if dtype is None and a.dtype is bool_:
-        dtype = int64
     return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)
 
 

@@ -160,7 +160,7 @@ def attach_ufunc_methods(
     ) -> Array:
         x = methods.operand(array, dtype)
         starts = indices.numpy() if isinstance(indices, Array) else np.asarray(indices)
-        return stored(name, methods.reduceat(x, starts, axis), out)
+        return stored(name, methods.in_type(methods.reduceat(x, starts, axis), dtype), out)
 
     def outer(x1: Any, x2: Any, /) -> Array:
         a, b = as_arrays(name, x1, x2)
@@ -206,7 +206,7 @@ class _UfuncMethods:
         if name.startswith("logical"):
             zero = constant(0, node.dtype)
             return node if node.dtype is bool_ else e.call("not_equal", node, zero)
-        if dtype is None and name in ("add", "multiply"):
+        if name in ("add", "multiply") and (dtype is None or node.dtype is bool_):
             node = e.astype(node, accumulator_dtype(node.dtype))
         if name in e.FLOATING:
             return e.astype(node, floating_dtype(node.dtype))
