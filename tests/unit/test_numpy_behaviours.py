@@ -499,6 +499,7 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "vstack to truth values": lambda lib: lib.vstack([lib.asarray([1])], dtype=bool),
     "hstack to integers": lambda lib: lib.hstack([[0.5], lib.asarray([1])], dtype="int64"),
     "repeat, floats": lambda lib: lib.repeat(lib.ones(2), lib.asarray([1.9, 2.9])),
+    "round": lambda lib: lib.round(lib.ones(3), 1.5),
     "histogram2d, lengths": lambda lib: lib.histogram2d([1.0, 2.0, 3.0], [1.0]),
     "histogramdd, lengths": lambda lib: lib.histogramdd([[1.0], [1.0, 2.0]]),
 }
@@ -1490,3 +1491,24 @@ def test_masked_products_of_truth_values() -> None:
             expected = np.prod(x, dtype=dtype, **options)
             result = mm.prod(mm.asarray(x), dtype=dtype, **options)
             assert (result.dtype, result.tolist()) == (expected.dtype, expected.tolist())
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int8, np.array])
+@pytest.mark.parametrize("decimals", [-1, 0, 2])
+def test_decimals_do_not_change_the_type(kind: Any, decimals: int) -> None:
+    for dtype in ("float32", "float64", "complex64", "int32"):
+        x = np.array([12.345, 0.5, -7.25]).astype(dtype)
+        result = mm.asarray(x).round(kind(decimals))
+        assert result.dtype == x.dtype
+        np.testing.assert_allclose(result, x.round(decimals), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_slopes_have_the_type_of_the_values(dtype: str, edge_order: Any) -> None:
+    values = np.array([1, 4, 9, 7, 5]).astype(dtype)
+    for spacing in (2, 0.5, np.float64(0.5), np.array(0.5), np.array([0.0, 1.0, 3.0, 4.0, 6.0])):
+        expected = np.gradient(values, spacing, edge_order=edge_order)
+        result = mm.gradient(mm.asarray(values), spacing, edge_order=edge_order)
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-6)

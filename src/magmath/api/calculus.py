@@ -68,6 +68,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     """Return the slope along each axis: central differences inside, one-sided ones at both ends.
 
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
+    The type is that of f, or floating point for integers.
     """
     values = floating("gradient", f)
     axes = range(values.ndim) if axis is None else (axis,) if is_integer(axis) else axis
@@ -131,7 +132,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
     counts = range(edge_order + 1)
     first = _edge_slope([at(i, i + 1) for i in counts], step(0), step(1))
     last = 0.0 - _edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
-    return concat([first, inner, last], d)
+    return astype(concat([first, inner, last], d), f.dtype, copy=False)
 
 
 def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
