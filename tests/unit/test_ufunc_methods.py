@@ -212,6 +212,17 @@ def test_functions_of_one_operand_at_positions(name: str, index: Any) -> None:
         check(found, expected)
 
 
+@pytest.mark.parametrize("exponents", [2, -1, [1, 3, 2], np.array([1, 3, 2], "int8"), True])
+@pytest.mark.parametrize("index", [[0, 2, 0], (slice(None), [1, 0, 1])])
+def test_exponents_at_positions_are_integers(index: Any, exponents: Any) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 2, (3, 3)).astype("float32")
+    check_update("ldexp", x, index, np.asarray(exponents), "inline", 1)
+    result, expected = mm.asarray(x), x.copy()
+    mm.ldexp.at(result, index, exponents)
+    np.ldexp.at(expected, index, exponents)
+    check(result, expected)
+
+
 @pytest.mark.parametrize("name", BOTH + INTEGERS + UNARY + TWO_RESULTS)
 def test_attributes(name: str) -> None:
     for attribute in ("nin", "nout", "nargs"):

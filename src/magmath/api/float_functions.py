@@ -234,7 +234,7 @@ def spacing(x: Any, /) -> Array:
     return where(isfinite(x), where(less(x, 0), negative(distance), distance), math.nan)
 
 
-@as_ufunc(2)
+@as_ufunc(2, has_own_types=True)
 @takes_out_of_first_type
 @dispatch_cached
 def ldexp(x1: Any, x2: Any, /) -> Array:

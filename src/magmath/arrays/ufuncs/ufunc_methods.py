@@ -90,16 +90,21 @@ class BinaryFunction(Protocol):
 
 
 def as_ufunc(
-    operands: int, *, is_associative: bool = False, identity: complex | None = None
+    operands: int,
+    *,
+    is_associative: bool = False,
+    identity: complex | None = None,
+    has_own_types: bool = False,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator that attaches the methods to a function of one or two operands.
 
-    `is_associative` and `identity` are those of `graph.public_function.PublicFunction`.
+    `is_associative` and `identity` are those of `graph.public_function.PublicFunction`;
+    `has_own_types`: the operands are not promoted to one type.
     """
     if operands == 1:
         return lambda function: attach_unary_methods(function.__name__, function)
     return lambda function: attach_ufunc_methods(
-        function.__name__, function, is_associative, identity
+        function.__name__, function, is_associative, identity, has_own_types
     )
 
 
@@ -120,7 +125,11 @@ _IDENTITY = object()
 
 
 def attach_ufunc_methods(
-    name: str, function: Any, is_associative: bool, identity: complex | None
+    name: str,
+    function: Any,
+    is_associative: bool,
+    identity: complex | None,
+    has_own_types: bool = False,
 ) -> BinaryFunction:
     """Attach NumPy's methods and attributes to the function of two operands of this name."""
 
@@ -170,7 +179,7 @@ def attach_ufunc_methods(
     def at(x: Array, indices: Any, values: Any, /) -> None:
         keeps_type = not name.startswith("logical") or x.dtype is bool_
         known = combine if is_associative and keeps_type else None
-        update_at(name, function, x, indices, values, combine=known)
+        update_at(name, function, x, indices, values, combine=known, has_own_types=has_own_types)
 
     _attach(name, function, reduce, accumulate, reduceat, outer, at)
     _describe(function, 2, identity)
