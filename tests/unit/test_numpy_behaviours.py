@@ -499,6 +499,12 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "vstack to truth values": lambda lib: lib.vstack([lib.asarray([1])], dtype=bool),
     "hstack to integers": lambda lib: lib.hstack([[0.5], lib.asarray([1])], dtype="int64"),
     "repeat, floats": lambda lib: lib.repeat(lib.ones(2), lib.asarray([1.9, 2.9])),
+    "put_along_axis, dimensions": lambda lib: lib.put_along_axis(
+        lib.zeros((2, 3)), lib.asarray([0, 1, 2]), 5, 1
+    ),
+    "put_along_axis, floats": lambda lib: lib.put_along_axis(lib.ones(2), lib.ones(2), 5, 0),
+    "ediff1d, truth values": lambda lib: lib.ediff1d(lib.asarray([True, False])),
+    "pad, mode": lambda lib: lib.pad(lib.ones(3), 0, mode="foo"),
     "round": lambda lib: lib.round(lib.ones(3), 1.5),
     "histogram2d, lengths": lambda lib: lib.histogram2d([1.0, 2.0, 3.0], [1.0]),
     "histogramdd, lengths": lambda lib: lib.histogramdd([[1.0], [1.0, 2.0]]),
@@ -1424,6 +1430,7 @@ def test_rules_for_copies_between_types(casting: Any, source: str) -> None:
         (lambda: mm.add(mm.asarray([2.7]), 1, dtype=int), TypeError, "add: dtype=int64 is the type"),
         (lambda: mm.sqrt(mm.asarray([2]), dtype=int), TypeError, "sqrt: the result for dtype=int64"),
         (lambda: mm.add(mm.ones(2, dtype="int8"), 300, dtype="int8"), ValueError, "does not fit"),
+        (lambda: mm.nan_to_num(np.ones(2), copy=False), TypeError, "nan_to_num: writes to a magm"),
     ],
 )  # fmt: skip
 def test_what_would_lose_values_or_fit_by_chance_is_refused(
@@ -1512,3 +1519,26 @@ def test_slopes_have_the_type_of_the_values(dtype: str, edge_order: Any) -> None
         result = mm.gradient(mm.asarray(values), spacing, edge_order=edge_order)
         assert result.dtype == expected.dtype
         np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3,), (1,), (3, 2)])
+@pytest.mark.parametrize("rowvar", [False, True])
+def test_further_variables_of_a_covariance(shape: tuple[int, ...], rowvar: bool) -> None:
+    y = np.arange(1.0, 1 + np.prod(shape)).reshape(shape) ** 2
+    m = np.array([[1.0, 2.0, 4.0], [3.0, 1.0, 5.0]])
+    m = m if rowvar else m.T
+    try:
+        expected = np.cov(m, y, rowvar=rowvar)
+    except ValueError:
+        with pytest.raises(ValueError, match="concat"):
+            mm.cov(mm.asarray(m), mm.asarray(y), rowvar=rowvar)
+    else:
+        result = mm.cov(mm.asarray(m), mm.asarray(y), rowvar=rowvar)
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+def test_names_of_the_norm_of_frobenius() -> None:
+    x = np.arange(12.0).reshape(2, 3, 2)
+    for options in ({"ord": "f", "axis": (0, 1)}, {"ord": "f", "axis": (2, 1), "keepdims": True}):
+        expected = np.linalg.norm(x, **options)
+        np.testing.assert_allclose(mm.linalg.norm(mm.asarray(x), **options), expected, rtol=1e-12)

@@ -29,6 +29,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
 from magmath.ops.interpolation import INTERPOLATION
+from magmath.ops.type_rules import require_kind
 
 END_TERMS = 64
 """Longest vector whose convolution is summed at the ends without zeros, in memory for the square of
@@ -38,8 +39,11 @@ its elements."""
 @dispatch_cached
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
-    after them. Raises DTypeError for numbers of a more general kind than the array's."""
-    steps = diff(ravel(ary))
+    after them. Raises DTypeError for truth values, which have no differences, and for numbers of a
+    more general kind than the array's."""
+    flat = ravel(ary)
+    require_kind("ediff1d", "numeric", flat.dtype)
+    steps = diff(flat)
     first, last = (
         [] if x is None else [ravel(Array(written_operand(steps.dtype, x, "ediff1d")))]
         for x in (to_begin, to_end)

@@ -14,7 +14,7 @@ import numpy as np
 from magmath.api.creation import DTypeLike, arange, asarray, normal_shape, zeros
 from magmath.api.data_types import astype, can_cast
 from magmath.api.elementwise import not_equal, remainder
-from magmath.api.indexing import take, take_along_axis, within
+from magmath.api.indexing import require_positions_along, take, take_along_axis, within
 from magmath.api.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
@@ -376,6 +376,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
         flat = arr.flat
         flat[positions] = values
         return
+    require_positions_along("put_along_axis", arr, positions)
     d = normalize_axis("put_along_axis", axis, arr.ndim)
     key: list[Any] = []
     for dim in range(arr.ndim):

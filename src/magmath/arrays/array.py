@@ -196,7 +196,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __contains__(self, value: Any) -> bool:
         """Return True if an element equals the value."""
-        return bool((self == value).any())
+        result = self == value  # False for an object that is no operand
+        return bool(result.any() if isinstance(result, Array) else result)
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
