@@ -229,18 +229,18 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.size >= y.size:
         return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
-    turned = flip(_whole(flip(conj(y)), x))
-    return flip(_part(turned, y.size, x.size, mode, "correlate"))
+    turned = flip(_full_convolution(flip(conj(y)), x))
+    return flip(_part_of_mode(turned, y.size, x.size, mode, "correlate"))
 
 
 def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
     """Return the part of the convolution of a vector and a shorter one that a mode selects."""
     if mode == "valid":  # there all of the products exist
         return convolved(x, y, mode, method="direct")
-    return _part(_whole(x, y), x.size, y.size, mode, name)
+    return _part_of_mode(_full_convolution(x, y), x.size, y.size, mode, name)
 
 
-def _whole(x: Array, y: Array) -> Array:
+def _full_convolution(x: Array, y: Array) -> Array:
     """Return the full convolution of a vector and a shorter one.
 
     At both ends only some of the products exist. For y of up to `END_TERMS` elements these are
@@ -269,7 +269,7 @@ def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
     return x, y
 
 
-def _part(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
+def _part_of_mode(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
     """Return the part of a full convolution of m and n elements that a mode selects."""
     if mode not in ("full", "same", "valid"):
         raise OptionError(f'{name}: mode is "full", "same" or "valid", was given {mode!r}')

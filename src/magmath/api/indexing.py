@@ -35,13 +35,13 @@ def take(
     if axis is None or (not a.ndim and axis in (0, -1)):  # a number is one element along axis 0
         a, axis = Array(reshape(a.node, (a.size,))), 0
     dim = normalize_axis("take", axis, a.ndim)
-    where = within("take", positions, a.shape[dim], mode).node
+    where = treated_positions("take", positions, a.shape[dim], mode).node
     check_indices(where, dim, a.shape[dim])
     picked = Array(apply(TAKE, a.node, where, axes=(dim,), at=dim, line=user_line()))
     return stored("take", picked, out)
 
 
-def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
+def treated_positions(operation: str, positions: Array, extent: int, mode: str) -> Array:
     """Return positions after NumPy's treatment `mode` of those out of range. No positions, such as
     an empty list, are integers of any type."""
     if not positions.size:
