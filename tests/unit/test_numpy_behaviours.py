@@ -493,6 +493,21 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
         lib.ones((2, 3)), 0.5, weights=lib.ones(3), method="inverted_cdf"
     ),
     "two tolerances": lambda lib: lib.linalg.pinv(lib.ones((2, 3)), rcond=0.1, rtol=0.1),
+    "concatenate to integers": lambda lib: lib.concatenate([lib.asarray([1.7])], dtype=int),
+    "concatenate to floats": lambda lib: lib.concatenate([lib.asarray([1j])], dtype=float),
+    "stack to unsigned integers": lambda lib: lib.stack([lib.asarray([-1])], dtype="uint8"),
+    "vstack to truth values": lambda lib: lib.vstack([lib.asarray([1])], dtype=bool),
+    "hstack to integers": lambda lib: lib.hstack([[0.5], lib.asarray([1])], dtype="int64"),
+    "repeat, floats": lambda lib: lib.repeat(lib.ones(2), lib.asarray([1.9, 2.9])),
+    "put_along_axis, dimensions": lambda lib: lib.put_along_axis(
+        lib.zeros((2, 3)), lib.asarray([0, 1, 2]), 5, 1
+    ),
+    "put_along_axis, floats": lambda lib: lib.put_along_axis(lib.ones(2), lib.ones(2), 5, 0),
+    "ediff1d, truth values": lambda lib: lib.ediff1d(lib.asarray([True, False])),
+    "pad, mode": lambda lib: lib.pad(lib.ones(3), 0, mode="foo"),
+    "round": lambda lib: lib.round(lib.ones(3), 1.5),
+    "histogram2d, lengths": lambda lib: lib.histogram2d([1.0, 2.0, 3.0], [1.0]),
+    "histogramdd, lengths": lambda lib: lib.histogramdd([[1.0], [1.0, 2.0]]),
 }
 
 
@@ -1415,6 +1430,7 @@ def test_rules_for_copies_between_types(casting: Any, source: str) -> None:
         (lambda: mm.add(mm.asarray([2.7]), 1, dtype=int), TypeError, "add: dtype=int64 is the type"),
         (lambda: mm.sqrt(mm.asarray([2]), dtype=int), TypeError, "sqrt: the result for dtype=int64"),
         (lambda: mm.add(mm.ones(2, dtype="int8"), 300, dtype="int8"), ValueError, "does not fit"),
+        (lambda: mm.nan_to_num(np.ones(2), copy=False), TypeError, "nan_to_num: writes to a magm"),
     ],
 )  # fmt: skip
 def test_what_would_lose_values_or_fit_by_chance_is_refused(
@@ -1427,3 +1443,102 @@ def test_what_would_lose_values_or_fit_by_chance_is_refused(
 def test_one_edge_bounds_no_bin() -> None:
     counts, edges = mm.histogram(mm.asarray([1.0, 2.0]), bins=[1.0])
     assert (counts.tolist(), edges.tolist(), counts.dtype) == ([], [1.0], mm.int64)
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn"])
+@pytest.mark.parametrize("shape", [(4,), (3, 5)])
+def test_transforms_have_no_more_lengths_than_dimensions(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(np.exceptions.AxisError, match=f"{name}: axis -{len(shape) + 1} is out of"):
+        getattr(mm.fft, name)(mm.ones(shape), s=(2,) * (len(shape) + 1))
+
+
+MASKED: dict[str, Callable[..., Any]] = {
+    **{
+        name: lambda lib, x, mask, name=name: getattr(lib, name)(x, axis=0, where=mask)
+        for name in ("sum", "prod", "any", "all", "mean", "var", "std", "nansum", "nanmean")
+    },
+    "max": lambda lib, x, mask: lib.max(x, initial=0.0, where=mask),
+    "add.reduce": lambda lib, x, mask: lib.add.reduce(x, where=mask),
+    "maximum.reduce": lambda lib, x, mask: lib.maximum.reduce(x, initial=0.0, where=mask),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_of_reductions_broadcast_to_the_array(name: str) -> None:
+    for shape in ((3,), (1, 3), (2, 3)):
+        x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+        for other in ((), (1,), (3,), (2, 1), (1, 3), (2, 3), (1, 1, 1), (2, 2, 3), (2,)):
+            mask = np.arange(np.prod(other, dtype=int)).reshape(other) % 3 != 1
+            try:
+                expected = MASKED[name](np, x, mask)
+            except ValueError:
+                with pytest.raises(ValueError, match="where|broadcast"):
+                    MASKED[name](mm, mm.asarray(x), mm.asarray(mask))
+            else:
+                result = MASKED[name](mm, mm.asarray(x), mm.asarray(mask))
+                np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("values", [[2, 0, 3], [2.0, 0.5], [-1, 1], [True, True], []])
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "nancumsum", "nancumprod"]
+)
+def test_sums_and_products_are_truth_values(name: str, values: list[Any]) -> None:
+    x = np.array(values)
+    result, expected = (getattr(lib, name)(lib.asarray(x), dtype=bool) for lib in (mm, np))
+    assert result.dtype == bool
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_masked_products_of_truth_values() -> None:
+    x, mask = np.array([True, False, True]), np.array([True, False, True])
+    for options in ({"where": mask}, {"initial": 3}, {"initial": 0, "where": mask}):
+        for dtype in (None, bool, "int8"):
+            expected = np.prod(x, dtype=dtype, **options)
+            result = mm.prod(mm.asarray(x), dtype=dtype, **options)
+            assert (result.dtype, result.tolist()) == (expected.dtype, expected.tolist())
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int8, np.array])
+@pytest.mark.parametrize("decimals", [-1, 0, 2])
+def test_decimals_do_not_change_the_type(kind: Any, decimals: int) -> None:
+    for dtype in ("float32", "float64", "complex64", "int32"):
+        x = np.array([12.345, 0.5, -7.25]).astype(dtype)
+        result = mm.asarray(x).round(kind(decimals))
+        assert result.dtype == x.dtype
+        np.testing.assert_allclose(result, x.round(decimals), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_slopes_have_the_type_of_the_values(dtype: str, edge_order: Any) -> None:
+    values = np.array([1, 4, 9, 7, 5]).astype(dtype)
+    for spacing in (2, 0.5, np.float64(0.5), np.array(0.5), np.array([0.0, 1.0, 3.0, 4.0, 6.0])):
+        expected = np.gradient(values, spacing, edge_order=edge_order)
+        result = mm.gradient(mm.asarray(values), spacing, edge_order=edge_order)
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3,), (1,), (3, 2)])
+@pytest.mark.parametrize("rowvar", [False, True])
+def test_further_variables_of_a_covariance(shape: tuple[int, ...], rowvar: bool) -> None:
+    y = np.arange(1.0, 1 + np.prod(shape)).reshape(shape) ** 2
+    m = np.array([[1.0, 2.0, 4.0], [3.0, 1.0, 5.0]])
+    m = m if rowvar else m.T
+    try:
+        expected = np.cov(m, y, rowvar=rowvar)
+    except ValueError:
+        with pytest.raises(ValueError, match="concat"):
+            mm.cov(mm.asarray(m), mm.asarray(y), rowvar=rowvar)
+    else:
+        result = mm.cov(mm.asarray(m), mm.asarray(y), rowvar=rowvar)
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+def test_names_of_the_norm_of_frobenius() -> None:
+    x = np.arange(12.0).reshape(2, 3, 2)
+    for options in ({"ord": "f", "axis": (0, 1)}, {"ord": "f", "axis": (2, 1), "keepdims": True}):
+        expected = np.linalg.norm(x, **options)
+        np.testing.assert_allclose(mm.linalg.norm(mm.asarray(x), **options), expected, rtol=1e-12)

@@ -3,6 +3,7 @@ NumPy use: axes of numbers, vectors with nan in convolutions."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_membership(kind: str, workers: int) -> None:
         assert (3 in x, 7 in x, 2.5 in x, np.int64(6) in x) == (True, False, False, True)
         assert [4, 5, 6] in x
         assert 0 not in mm.asarray(np.empty((0, 3)))
+        assert [y in x for y in ({}, None, "a", Decimal(9), object())] == [False] * 5
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])

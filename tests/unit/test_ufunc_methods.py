@@ -212,6 +212,17 @@ def test_functions_of_one_operand_at_positions(name: str, index: Any) -> None:
         check(actual, expected)
 
 
+@pytest.mark.parametrize("exponents", [2, -1, [1, 3, 2], np.array([1, 3, 2], "int8"), True])
+@pytest.mark.parametrize("index", [[0, 2, 0], (slice(None), [1, 0, 1])])
+def test_exponents_at_positions_are_integers(index: Any, exponents: Any) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 2, (3, 3)).astype("float32")
+    check_update("ldexp", x, index, np.asarray(exponents), "inline", 1)
+    result, expected = mm.asarray(x), x.copy()
+    mm.ldexp.at(result, index, exponents)
+    np.ldexp.at(expected, index, exponents)
+    check(result, expected)
+
+
 @pytest.mark.parametrize("name", BOTH + INTEGERS + UNARY + TWO_RESULTS)
 def test_attributes(name: str) -> None:
     for attribute in ("nin", "nout", "nargs"):
@@ -374,17 +385,21 @@ def test_products_of_vectors_take_an_array_for_the_result(name: str) -> None:
         np.testing.assert_allclose(out.numpy(), getattr(np, name)(*operands), rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+@pytest.mark.parametrize("method", ["reduce", "accumulate", "reduceat"])
 @pytest.mark.parametrize("function", ["add", "multiply"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64", "bool"]
+)
 def test_sums_and_products_have_the_type_that_is_asked_for(
     method: str, function: str, dtype: str
 ) -> None:
     """They wrap in it, as NumPy's."""
-    x = np.array([[100, 100, 3], [-7, 2, 90]], np.int8)
+    x = np.array([[100, 100, 0], [-7, 2, 90]], np.int8)
+    starts = ([0, 1],) if method == "reduceat" else ()
     for axis in (0, 1):
-        actual = getattr(getattr(mm, function), method)(mm.asarray(x), axis=axis, dtype=dtype)
-        wanted = getattr(getattr(np, function), method)(x, axis=axis, dtype=dtype)
+        options = {"axis": axis, "dtype": dtype}
+        actual = getattr(getattr(mm, function), method)(mm.asarray(x), *starts, **options)
+        wanted = getattr(getattr(np, function), method)(x, *starts, **options)
         assert actual.dtype == wanted.dtype
         np.testing.assert_array_equal(actual, wanted)
 

@@ -66,7 +66,10 @@ def cov(
     if not x.shape[0]:
         return zeros((0, 0), dtype=x.dtype)
     if y is not None:
-        x = concat([_observations("cov", a, rowvar) for a in as_arrays("cov", m, y)])
+        first, second = as_arrays("cov", m, y)
+        is_row = second.shape[:1] == (1,)  # one variable, also without `rowvar`, as in NumPy
+        parts = [(first, rowvar), (second, rowvar or is_row)]
+        x = concat([_observations("cov", part, has_rows) for part, has_rows in parts])
     if dtype is not None:
         x = astype(x, dtype)
     correction = (0 if bias else 1) if ddof is None else ddof

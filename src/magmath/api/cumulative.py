@@ -9,7 +9,7 @@ from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import accumulator_dtype, uint64
+from magmath.core.dtypes import accumulator_dtype, bool_, int64, uint64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, with_extent
@@ -84,7 +84,8 @@ def _cumulative(
         )
     position = normalize_axis(record.name, 0 if axis is None else axis, x.ndim)
     element = accumulator_dtype(x.dtype) if dtype is None else x.dtype
-    running = apply(record, e.astype(x.node, element), axis=position, line=user_line())
+    wide = int64 if element is bool_ else element  # truth values are counted
+    running = apply(record, e.astype(x.node, wide), axis=position, line=user_line())
     result = Array(e.astype(running, element))
     if not include_initial:
         return result

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from math import factorial
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from magmath.arrays.ufuncs.ufunc_methods import (
     attach_unary_methods,
 )
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, int8, side_of_range
-from magmath.core.integers import require_integer
+from magmath.core.integers import is_integer, require_integer
 from magmath.graph import Operation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -243,9 +244,15 @@ _rint = _unary(e.OPERATIONS["round"])
 @dispatch_cached
 @takes_selected
 def round(a: Array, decimals: int = 0, out: Any = None) -> Array:
-    """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
+    """Return each element rounded to the nearest multiple of 10**-decimals, ties to even.
+
+    Raises TypeError for decimals that are no integer.
+    """
     if decimals == 0 and not (isinstance(a, Array) and a.dtype is bool_):
         return _rint(a, out)
+    if not is_integer(decimals):
+        raise TypeError(f"round: decimals is an integer, was given {decimals!r}; pass such as 2")
+    decimals = index(decimals)  # the powers of a number of NumPy have a type of their own
     if is_number(a):
         number: Any = np.round(a, decimals)
         return number.item()  # type: ignore[no-any-return]

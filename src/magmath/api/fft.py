@@ -250,7 +250,7 @@ def _axes_and_lengths(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as positions, in the given order, and the length of each."""
     if axes is None:
-        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+        axes = range(x.ndim) if s is None else range(-len(s), 0)
     positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
     if s is not None and not all(hasattr(n, "__index__") for n in s):
         raise TypeError(

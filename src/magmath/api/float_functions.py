@@ -51,7 +51,12 @@ from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.cached_functions import dispatch_cached
-from magmath.arrays.ufuncs.output import takes_out, takes_out_of_first_type, takes_two_outs
+from magmath.arrays.ufuncs.output import (
+    takes_out,
+    takes_out_of_first_type,
+    takes_two_outs,
+    target,
+)
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, compute_dtype, float64, int32, int64
 from magmath.core.shapes import normalize_axis, with_extent
@@ -234,7 +239,7 @@ def spacing(x: Any, /) -> Array:
     return where(isfinite(x), where(less(x, 0), negative(distance), distance), math.nan)
 
 
-@as_ufunc(2)
+@as_ufunc(2, has_own_types=True)
 @takes_out_of_first_type
 @dispatch_cached
 def ldexp(x1: Any, x2: Any, /) -> Array:
@@ -298,9 +303,10 @@ def nan_to_num(
         number: Any = np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
         return number.item()  # type: ignore[no-any-return]
     array = as_array("nan_to_num", x)
-    if not copy and isinstance(x, Array):
-        x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
-        return x
+    if not copy and isinstance(x, (Array, np.ndarray)):
+        written = target("nan_to_num", x)
+        written[...] = nan_to_num(written, nan=nan, posinf=posinf, neginf=neginf)
+        return written
     if array.dtype.kind == "complex":
         parts = [
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf).node

@@ -20,7 +20,7 @@ from magmath.api.order_statistics import percentile
 from magmath.api.reductions import any, max, min, sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import std
-from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.array import Array, as_array, as_array_for, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.protocols.cached_functions import dispatch_cached
@@ -145,14 +145,8 @@ def histogram(
     (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
-    grid = _bins("histogram", x, bins, range, weights)
-    weights = None if weights is None else ravel(weights)
-    if weights is not None and weights.size != x.size:
-        raise ShapeError(
-            f"histogram: needs {x.size} weights, was given {weights.size}"
-            "; pass one for each element"
-        )
-    counts = _binned([x], [grid], weights)
+    grid = _bins("histogram", x, bins, range, has_weights=weights is not None)
+    counts = _binned([x], [grid], _weights("histogram", weights, x))
     if density:
         counts = counts / diff(grid.edges) / sum(counts)
     return counts, grid.edges
@@ -162,7 +156,21 @@ def histogram(
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Return the edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
-    return _bins("histogram_bin_edges", ravel(a), bins, range, weights).edges
+    name = "histogram_bin_edges"
+    return _bins(name, ravel(a), bins, range, has_weights=weights is not None).edges
+
+
+def _weights(name: str, weights: Any, x: Array) -> Array | None:
+    """Return one weight for each element of x, or None for none."""
+    if weights is None:
+        return None
+    flat = ravel(as_array_for(name, weights, x))
+    if flat.size != x.size:
+        raise ShapeError(
+            f"{name}: needs a weight for each of {x.size} elements, was given {flat.size}"
+            "; pass one for each"
+        )
+    return flat
 
 
 @final
@@ -173,10 +181,10 @@ class _Bins(NamedTuple):
     are_equal: bool
 
 
-def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
+def _bins(name: str, x: Array, bins: Any, range: Any, *, has_weights: bool = False) -> _Bins:
     require_real(name, x)
     if isinstance(bins, str):
-        if weights is not None:
+        if has_weights:
             raise TypeError(f"{name}: rules for the number of bins take no weights; give a number")
         bins = _bin_count_by_rule(name, x, bins, range)
     if is_number(bins) and not is_integer(bins):
@@ -311,6 +319,11 @@ def histogramdd(
     of bins, and the edges for each dimension."""
     if isinstance(sample, (list, tuple)):
         columns = [ravel(x) for x in sample]
+        if len({x.size for x in columns}) > 1:
+            raise ShapeError(
+                f"histogramdd: needs as many coordinates for each dimension, was given "
+                f"{[x.size for x in columns]}; pass one for each point"
+            )
     else:
         points = as_array("histogramdd", sample)
         if points.ndim > 2:
@@ -330,18 +343,12 @@ def histogramdd(
             "; pass a list with one entry for each, or one number of bins for all"
         )
     grid = [
-        _bins("histogramdd", x, bins_of_dim, limits, None)
+        _bins("histogramdd", x, bins_of_dim, limits)
         for x, bins_of_dim, limits in zip(columns, bins_of_dims, ranges, strict=True)
     ]
     edges = [bins_of_dim.edges for bins_of_dim in grid]
-    if weights is not None:
-        weights = ravel(weights)
-        if {x.size for x in columns} != {weights.size}:
-            raise ShapeError(
-                f"histogramdd: needs a weight for each of {columns[0].size} points, was given "
-                f"{weights.size}; pass one for each"
-            )
-    counts = floating("histogramdd", _binned(columns, grid, weights))
+    each_weight = _weights("histogramdd", weights, columns[0])
+    counts = floating("histogramdd", _binned(columns, grid, each_weight))
     if density:
         total = sum(counts)
         for d, edges_of_dim in enumerate(edges):

@@ -104,18 +104,18 @@ def matrix_norm(
     /,
     *,
     keepdims: bool = False,
-    ord: float | Literal["fro", "nuc"] | None = "fro",
+    ord: float | Literal["fro", "f", "nuc"] | None = "fro",
 ) -> Array:
     """Return a real norm of each matrix.
 
-    ord: "fro" for the root of the sum of squares, "nuc" for the sum of the singular values, 2 and
-    -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum of a column's
-    absolute values, inf and -inf for those of a row.
+    ord: "fro" or "f" for the root of the sum of squares, "nuc" for the sum of the singular values,
+    2 and -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum of a
+    column's absolute values, inf and -inf for those of a row.
     """
     a = floating("matrix_norm", x).node
     check_matrix("matrix_norm", a)
     row, column = a.ndim - 2, a.ndim - 1
-    if ord in ("fro", None):
+    if ord in ("fro", "f", None):
         return vector_norm(x, axis=(row, column), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
         values = apply(SVDVALS, a, line=user_line())

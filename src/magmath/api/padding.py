@@ -23,7 +23,6 @@ from magmath.core.shapes import with_extent
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
-REFLECTED = ("reflect", "symmetric")
 
 STATISTICS: dict[str, Callable[..., Array]] = {
     "maximum": max, "minimum": min, "mean": mean, "median": median
@@ -34,6 +33,8 @@ OPTIONS = {
     **dict.fromkeys(STATISTICS, "stat_length"),
 }
 """The option of a mode, with a value for both sides of each axis."""
+REFLECTED = ("reflect", "symmetric")
+MODES = (*OPTIONS, *REFLECTED, "edge", "wrap", "empty")
 
 
 @dispatch_cached
@@ -44,6 +45,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
     "symmetric" (with `reflect_type` "even", or "odd": 2·edge - reflected), "wrap", "empty" (zeros).
     """
+    if mode not in MODES:
+        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     x = as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
     option = OPTIONS.get(mode)
@@ -174,8 +177,6 @@ def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
         return _elements(x, d, np.clip(index, 0, n - 1))
     if mode == "wrap":
         return _elements(x, d, index % n)
-    if mode not in REFLECTED:
-        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within

@@ -196,7 +196,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __contains__(self, value: Any) -> bool:
         """Return True if an element equals the value."""
-        return bool((self == value).any())
+        result = self == value  # False for an object that is no operand
+        return bool(result.any() if isinstance(result, Array) else result)
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
@@ -492,6 +493,14 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
     """Return arrays as `as_array` does, but numbers and lists of numbers in the type that they have
     in an element-wise operation with the other values."""
     return [as_array(operation, Array(node)) for node in unpromoted_nodes(operation, *values)]
+
+
+def as_array_for(operation: str, value: Any, other: Array) -> Array:
+    """Return `value` as `as_array` does, but floats, also in lists, with the digits that they have
+    in an element-wise operation with another array; integers remain integers."""
+    array = as_array(operation, value)
+    is_exact = array.dtype.kind not in ("float", "complex")
+    return array if is_exact else as_arrays(operation, other, value)[1]
 
 
 @dispatch_cached

@@ -52,12 +52,13 @@ _RECORDS = (
     reduction_record("all", "bool", _bool_dtype, no_gradient, np.all, "all"),
 )
 REDUCTIONS = {record.name: record for record in _RECORDS}
+_OF_TRUTH_VALUES = {"max": "any", "min": "all", "prod": "all"}
 
 
 def reduction_of(name: str, dtype: DType) -> str:
-    """Return the name of the reduction of `dtype`: the maximum of truth values is `any`, and their
-    minimum `all`."""
-    return {"max": "any", "min": "all"}.get(name, name) if dtype.kind == "bool" else name
+    """Return the name of the reduction of `dtype`: the maximum of truth values is `any`, their
+    minimum and their product are `all`."""
+    return _OF_TRUTH_VALUES.get(name, name) if dtype.kind == "bool" else name
 
 
 def reduce(

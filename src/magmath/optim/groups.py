@@ -75,7 +75,7 @@ class Groups(Generic[GroupRule]):
         the name that it has there. Raises OptionError unless each pattern matches one of them."""
         self._paths = {id(v): (ref(v), path) for path, v in parameters}
         for pattern in self._patterns:
-            if not any(self._matches(v, pattern) for _, v in parameters):
+            if not any(self._is_match(v, pattern) for _, v in parameters):
                 paths = ", ".join([path for path, _ in parameters])
                 raise OptionError(
                     f"groups: no parameter matches {pattern!r}; the names are {paths}"
@@ -84,11 +84,11 @@ class Groups(Generic[GroupRule]):
     def index(self, v: Variable) -> int:
         """Return the number of a variable's group, the first one whose pattern matches it."""
         for i, pattern in enumerate(self._patterns):
-            if self._matches(v, pattern):
+            if self._is_match(v, pattern):
                 return i + 1
         return 0
 
-    def _matches(self, v: Variable, pattern: str) -> bool:
+    def _is_match(self, v: Variable, pattern: str) -> bool:
         """Return True if a pattern matches the name of a variable, or its path."""
         known, path = self._paths.get(id(v), (None, ""))
         names = (v.name, path) if known is not None and known() is v else (v.name,)

@@ -645,3 +645,29 @@ def test_several_arrays_have_the_type_that_numpy_gives_them(name: str, names: li
     assume(kinds & {"float", "complex"} or not ("uint64" in names and "int" in kinds))
     expected = OF_THREE[name](np, [np.ones(2, one) for one in names])
     check(OF_THREE[name](mm, [mm.ones(2, dtype=one) for one in names]), expected)
+
+
+def test_bfloat16_is_a_floating_point_type_of_its_own() -> None:
+    for kind in (mm.floating, mm.inexact, mm.number, mm.bfloat16):
+        assert mm.issubdtype(mm.bfloat16, kind)
+    for kind in (mm.integer, mm.complexfloating, mm.float32, mm.float16, float, bool):
+        assert not mm.issubdtype(mm.bfloat16, kind)
+    for dtype in (mm.float32, mm.float16, mm.int16):
+        assert not mm.issubdtype(dtype, mm.bfloat16)
+    assert mm.issubdtype(mm.float32, mm.floating)
+    assert mm.issubdtype(mm.float64, float)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_bytes_of_bfloat16_are_its_bits(shape: tuple[int, ...], order: Any, tmp_path: Path) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x = mm.asarray(values)
+    bits = values.view(torch.int16).numpy()
+    assert x.tobytes(order) == bits.tobytes(order)
+    assert len(bytes(x)) == x.nbytes
+    x.tofile(tmp_path / "bits")
+    assert (tmp_path / "bits").read_bytes() == bits.tobytes()
+    x.tofile(tmp_path / "text", sep=" ")
+    text = np.fromfile(tmp_path / "text", sep=" ")
+    np.testing.assert_allclose(text, values.float().numpy().ravel(), rtol=1e-6)

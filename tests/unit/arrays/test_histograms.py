@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -74,6 +76,14 @@ def test_edges_of_traced_functions() -> None:
         mm.compile(lambda x: mm.digitize(x, [1.0, 3.0, 2.0]))(x)
     with pytest.raises(ValueError, match="edges must rise"):
         mm.compile(lambda x: mm.histogram(x, [1.0, 3.0, 2.0]))(x)
+
+
+@pytest.mark.parametrize("weights", [[2, 3], [0.5, 2.0], np.array([2, 3], "int8"), [True, True]])
+def test_sums_of_weights_have_their_type(weights: Any) -> None:
+    x = np.array([0.25, 0.75])
+    expected, _ = np.histogram(x, 2, weights=weights)
+    counts, _ = mm.histogram(mm.asarray(x), 2, weights=weights)
+    assert (counts.dtype, counts.tolist()) == (expected.dtype, expected.tolist())
 
 
 @given(

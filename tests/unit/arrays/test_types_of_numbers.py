@@ -101,6 +101,12 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "heaviside": lambda np, x: np.heaviside(x - 0.1, 0.7),
     "float_power": lambda np, x: np.float_power(x, 0.1),
     "linspace": lambda np, x: np.linspace(x, [0.3, 0.1, 0.7], 4),
+    "block": lambda np, x: np.block([[x, 0.1], [0.1, x]]),
+    "tensorsolve": lambda np, x: np.linalg.tensorsolve(np.asarray(MATRIX), LIST),
+    "histogram with weights": lambda np, x: np.histogram(x, bins=2, weights=LIST)[0],
+    "histogram2d with weights": lambda np, x: np.histogram2d(x, x, bins=2, weights=LIST)[0],
+    "apply_along_axis": lambda np, x: np.apply_along_axis(lambda row: float(row[0]), 0, x),
+    "apply_along_axis to lists": lambda np, x: np.apply_along_axis(lambda row: LIST, 0, x),
 }
 
 

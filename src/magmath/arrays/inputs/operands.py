@@ -287,9 +287,13 @@ def written_operand(dtype: DType, value: Any, operation: str = "indexing") -> No
     return node_of(operation, value, dtype)
 
 
-def same_kind_operand(operation: str, value: Any, dtype: DType) -> Node:
+def same_kind_operand(
+    operation: str, value: Any, dtype: DType, *, stays_complex: bool = False
+) -> Node:
     """Return the node of an operand in this type, to which it is converted if its kind is not more
-    general; complex numbers for a real type in the complex type with parts of it.
+    general.
+
+    stays_complex  complex numbers for a real type are converted to the complex type with such parts
 
     Raises DTypeError for others, RangeError for numbers that an integer type cannot hold.
     """
@@ -301,7 +305,7 @@ def same_kind_operand(operation: str, value: Any, dtype: DType) -> Node:
     else:
         value, kind = operand_and_kind(operation, value)
         offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
-    if offered.kind == "complex" and dtype.kind == "float":
+    if stays_complex and offered.kind == "complex" and dtype.kind == "float":
         dtype = complex_dtype(dtype)
     if not is_same_kind(offered, dtype):
         raise DTypeError(
