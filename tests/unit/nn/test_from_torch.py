@@ -792,9 +792,7 @@ def test_interpolation_by_factors(mode: str, corners: bool | None) -> None:
             align_corners=corners,
             recompute_scale_factor=recompute,
         )
-        actual = mm.nn.functional.interpolate(
-            x.numpy(), None, factor, mode, bool(corners), recompute
-        )
+        actual = mm.nn.functional.interpolate(x.numpy(), None, factor, mode, corners, recompute)
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
 
 

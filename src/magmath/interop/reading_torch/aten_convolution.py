@@ -135,7 +135,7 @@ def _upsample(mode: str, *, antialias: bool = False) -> Callable[..., Any]:
     takes_corners = not mode.startswith("nearest")
 
     def resized(x: mm.Array, size: Any, *settings: Any) -> mm.Array:
-        corners = bool(settings[0]) if takes_corners and settings else False
+        corners = bool(settings and settings[0]) if takes_corners else None
         factors = next((r for r in settings if isinstance(r, (list, tuple))), None)
         if factors is None:  # or the factors one by one, which are None without a scale_factor
             factors = [r for r in settings[takes_corners:] if r is not None] or None
