@@ -308,7 +308,8 @@ def _reusable_operand(
     If only one of several operands can be replaced, no other one may have its memory: not even the
     same node a second time.
     """
-    positions = overwritable_operands(node)
+    # Where products are accumulated, `_store_operands_in_results` has decided before.
+    positions = () if _is_accumulation(node) else overwritable_operands(node)
     is_one_of_several = len(positions) == 1 < len(node.inputs)
     for x in [node.inputs[i] for i in positions]:
         root = buffers.root(x)
