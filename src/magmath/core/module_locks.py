@@ -22,9 +22,9 @@ def module_lock(module: str, name: str) -> RLock:
     return RLock()
 
 
-def _renew() -> None:
+def _renew_locks() -> None:
     for module, name in _places:
         setattr(modules[module], name, RLock())
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_renew_locks)

@@ -13,7 +13,7 @@ from magmath.engine import session
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits, update_arguments
@@ -38,8 +38,8 @@ class DividedSpecialization:
         self._draws = trace.computed_draws
         graph = Graph(tuple(traced.outputs))
         self._limits = integer_limits(graph, traced.position)
-        self.captured = Captured(graph, traced.placeholders, movable=graph.leaves)
-        self.captured.add_state(trace)
+        self.captures = Captures(graph, traced.placeholders, movable=graph.leaves)
+        self.captures.add_state(trace)
         roots = without_versions(graph.outputs, {x: x for x in traced.outside})
         count, last = len(traced.nodes), len(traced.nodes) + len(trace.assigned)
         variables = [trace.read[leaf] for leaf in trace.assigned]
@@ -69,7 +69,7 @@ class DividedSpecialization:
             results, numbers_after = outputs[: len(traced.nodes)], outputs[len(traced.nodes) :]
         for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)
-        return self._returned(results, arguments)
+        return self._deliver(results, arguments)
 
     @property
     def updated(self) -> Sequence[int]:
@@ -93,17 +93,17 @@ class DividedSpecialization:
         """Return the programs of the last call, in order."""
         return self._programs.programs()
 
-    def _returned(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
+    def _deliver(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""
         traced = self._traced
         count = len(results) - len(traced.updated)
         if traced.updated:
-            leaves = [x.evaluated() for x in results[count:]]
+            leaves = [x.evaluated_leaf() for x in results[count:]]
             engine = session.engine()
             engine.runs.wait_for_fallible_run()
             update_arguments(engine, traced.updated, arguments, leaves)
         for x in results[:count] if traced.trace.read else ():
-            x.keep_operands(x.evaluated())
+            x.keep_operands(x.evaluated_leaf())
             register_reader(x)
         if traced.tree is None:
             return results[0]
