@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,24 @@ def test_an_interrupted_program_is_not_waited_for(
         with mm.profile() as profile:
             value = float(result)
         assert len(profile.runs), "it was abandoned, and runs again"
+        np.testing.assert_allclose(value, sum_of_products(), rtol=2e-2)
+
+
+def test_a_file_that_waits_for_a_program_does_not_keep_it_running(tmp_path: Path) -> None:
+    with current("shared", 2):
+        a = mm.asarray(FACTOR)
+        mm.evaluate(mm.sum(a @ a), wait=True)
+        b = a
+        for _ in range(100):
+            b = (b @ a) * 0.03
+        mm.evaluate(b)
+        threading.Timer(0.1, _interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            mm.save(tmp_path / "b.npy", b)
+        assert not os.listdir(tmp_path)
+        with mm.profile() as profile:
+            value = float(mm.sum(b))
+        assert len(profile.runs) > 1, "it was abandoned, and runs again"
         np.testing.assert_allclose(value, sum_of_products(), rtol=2e-2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from magmath.comm.host_memory import MAX_FILES, allow_many_mappings
 from magmath.core import cgroup, resources
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -169,3 +171,16 @@ def test_a_quota_limits_the_threads_of_every_library(monkeypatch: pytest.MonkeyP
         "max(x['num_threads'] for x in threadpool_info()))"
     )
     assert _output(code=code) == ["1", "1"]
+
+
+def test_workers_may_have_as_many_open_files_as_the_system_allows() -> None:
+    """Each mapping of shared memory needs one."""
+    limit, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MAX_FILES if maximum == resource.RLIM_INFINITY else min(maximum, MAX_FILES)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 512), maximum))
+        for _ in range(2):
+            allow_many_mappings()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (allowed, maximum)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, maximum))

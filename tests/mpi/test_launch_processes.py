@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from magmath.core import python_processes
+from magmath.core.python_processes import search_path
 from magmath.errors import OptionError, WorkerError
 from magmath.layout import Layout
 from magmath.runtime import Pool, process
@@ -99,6 +102,33 @@ def test_workers_of_this_host_start_within_any_job(
     pool = open_pool(2)
     check_works(pool)
     pool.close()
+
+
+# Modules.
+
+
+def test_workers_import_nothing_from_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('a file of the current folder')")
+    monkeypatch.chdir(tmp_path)
+    environment = worker_environment(1, {}, on_this_host=True)
+    command = [*processes.WORKER_COMMAND, "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_folders_that_python_does_not_search_precede_its_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = python_processes._PACKAGE_ROOT
+    monkeypatch.setattr("site.getsitepackages", list)
+    assert search_path({}) == {"PYTHONPATH": root}
+    assert search_path({"PYTHONPATH": "/a:/b"}) == {"PYTHONPATH": f"{root}:/a:/b"}
+    assert search_path({"PYTHONPATH": f"/a:{root}/"}) == {"PYTHONPATH": f"/a:{root}/"}
+    monkeypatch.setattr("site.getsitepackages", lambda: ["/x", root])
+    assert search_path({}) == {"PYTHONPATH": ""}
+    assert search_path({"PYTHONPATH": "/a"}) == {"PYTHONPATH": "/a"}
 
 
 # Launchers.
@@ -201,7 +231,7 @@ def test_ranks_of_another_mpi_are_told_apart() -> None:
 
 
 def test_more_time_is_given_where_workers_share_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(processes, "processor_count", lambda: 2)
     times = [processes._start_timeout(workers) for workers in (1, 2, 4, 64)]
     assert times[:2] == [processes.START_SECONDS] * 2
     assert times == sorted(times)

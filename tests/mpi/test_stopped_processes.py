@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+import zmq
 
 from magmath.errors import OptionError, WorkerLost
 from magmath.layout import Layout
-from magmath.runtime import Pool, PoolOptions, start_pool
+from magmath.runtime import Pool, PoolOptions, health, start_pool
 from magmath.runtime.health import ProcessWatch
 from magmath.runtime.transport.processes import ProcessTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -26,6 +27,17 @@ from pool_fakes import fake_program
 from processes import eventually, is_gone
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+
+
+MARK = "magmath-pool-of-this-test"
+
+
+def start_sleeper() -> subprocess.Popen[bytes]:
+    """Start a process whose command line has MARK."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)", MARK]
+    sleeper = subprocess.Popen(command)
+    assert eventually(lambda: MARK in Path(f"/proc/{sleeper.pid}/cmdline").read_text())
+    return sleeper
 
 
 def open_pool(workers: int, heartbeat_timeout: float | None, **options: Any) -> Pool:
@@ -144,10 +156,10 @@ def test_a_controller_stopped_with_its_workers_continues(no_leftovers: None) -> 
 def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("magmath.runtime.health.time.monotonic", lambda: clock[0])
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    sleeper = start_sleeper()
     os.kill(sleeper.pid, signal.SIGSTOP)
     watched = ProcessWatch(5.0)
-    watched.add(3, sleeper.pid)
+    watched.add(3, sleeper.pid, MARK)
 
     def looks(*times: float) -> list[int | None]:
         result = []
@@ -172,10 +184,10 @@ def test_a_process_is_watched_by_a_large_number_of_its_file() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    sleeper = start_sleeper()
     try:
         watched = ProcessWatch(5.0)
-        watched.add(0, sleeper.pid)
+        watched.add(0, sleeper.pid, MARK)
         watched.end()
         assert sleeper.wait(timeout=10) == -signal.SIGKILL
     finally:
@@ -184,6 +196,50 @@ def test_a_process_is_watched_by_a_large_number_of_its_file() -> None:
         for file in files:
             os.close(file)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_process_of_the_same_number_is_not_taken_for_a_worker() -> None:
+    """A worker in a container counts processes of its own, so its number is here another's."""
+    sleeper = start_sleeper()
+    files = len(os.listdir("/proc/self/fd"))
+    watched = ProcessWatch(5.0)
+    try:
+        watched.add(0, sleeper.pid, "magmath-pool-of-another-test")
+        watched.end()
+        assert sleeper.poll() is None
+        assert not watched.pids
+        assert len(os.listdir("/proc/self/fd")) == files
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_process_that_the_kernel_does_not_end_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that waits for a file system whose server is gone."""
+    monkeypatch.setattr(health, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(health, "_KILL_SECONDS", 0.05)
+    monkeypatch.setattr("signal.pidfd_send_signal", lambda *arguments: None)
+    sleeper = start_sleeper()
+    watched = ProcessWatch(5.0)
+    try:
+        watched.add(0, sleeper.pid, MARK)
+        watched.end()
+        assert "1 of 1 workers of this host were killed and have not ended" in caplog.text
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.parametrize("timeout", [1e-6, 0.001, 0.8, 5.0])
+def test_heartbeats_are_sent_for_any_timeout(timeout: float) -> None:
+    context = zmq.Context()
+    with context.socket(zmq.ROUTER) as endpoint:
+        health.expect_heartbeats(endpoint, timeout)
+        assert endpoint.getsockopt(zmq.HEARTBEAT_IVL) != 0, "none are sent"
+        assert endpoint.getsockopt(zmq.HEARTBEAT_TIMEOUT) != 0
+    context.term()
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "5", True])

@@ -718,6 +718,26 @@ def test_a_path_without_a_suffix_is_of_an_npy_file(tmp_path: Path) -> None:
         mm.load(tmp_path / "numbers.npy", mmap_mode="r+")
 
 
+def test_a_link_and_the_permissions_of_a_file_stay(tmp_path: Path) -> None:
+    """As when a file is written, and not replaced."""
+    disk, here = tmp_path / "disk", tmp_path / "here"
+    disk.mkdir()
+    here.mkdir()
+    (disk / "first.data").write_text("former")
+    (disk / "first.data").chmod(0o600)
+    (here / "a.npy").symlink_to("../disk/first.data")
+    (here / "b.npy").symlink_to("../disk/second.data")  # refers to nothing yet
+    (here / "c.zarr").symlink_to("../disk/third")
+    with current("inline"):
+        for name in ("a.npy", "b.npy", "c.zarr", "c.zarr"):
+            mm.save(here / name, mm.arange(3))
+            assert mm.load(here / name).tolist() == [0, 1, 2]
+            assert (here / name).is_symlink()
+    assert (disk / "first.data").stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(disk)) == ["first.data", "second.data", "third"]
+    assert sorted(os.listdir(here)) == ["a.npy", "b.npy", "c.zarr"]
+
+
 def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     (folder / "inside").mkdir(parents=True)

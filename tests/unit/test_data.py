@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 import magmath as mm
 from engines import current
 from magmath.data import Dataset, datasets, load, read_csv, read_idx
-from magmath.errors import DataError, DTypeError, MissingDataError
+from magmath.errors import DataError, DTypeError, MissingDataError, OptionError
 
 CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 IDX_NAMES = [
@@ -188,6 +188,14 @@ def test_mnist_from_the_environment(
 ) -> None:
     write_idx_folder(tmp_path / part)
     monkeypatch.setenv("MAGMATH_DATA", str(tmp_path))
+    assert len(load("mnist").train_labels) == 12
+
+
+def test_mnist_from_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_idx_folder(tmp_path / "mnist")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(load("mnist", "~/mnist").train_labels) == 12
+    monkeypatch.setenv("MAGMATH_DATA", "~")
     assert len(load("mnist").train_labels) == 12
 
 
@@ -441,6 +449,15 @@ def test_csv_header_and_blank_lines(tmp_path: Path) -> None:
     file.write_text("1,2\n3,4")
     assert csv(file, header=True).shape == (1, 2)
     assert csv(file, dtype=np.int16).dtype == np.int16
+
+
+@pytest.mark.parametrize("header", ["infer", "no", "", 0, 1, None])
+def test_csv_headers_are_there_or_not(tmp_path: Path, header: Any) -> None:
+    """Other values, such as those of pandas, have no meaning here."""
+    file = tmp_path / "table.csv"
+    file.write_text("1,2\n3,4\n")
+    with pytest.raises(OptionError, match='header must be "auto", True or False'):
+        csv(file, header=header)
 
 
 def test_csv_that_is_no_text_or_not_there(tmp_path: Path) -> None:

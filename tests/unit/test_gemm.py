@@ -594,6 +594,7 @@ def child(script: str, **environment: str) -> str:
 
 
 THREADS = """
+import threading
 import scipy.linalg.cython_blas, torch
 from threadpoolctl import threadpool_info
 from magmath.kernels.thread_count import set_threads, single_threaded_blas
@@ -608,6 +609,11 @@ for count in (1, 2):
 with single_threaded_blas():
     assert blas_threads() == {1}
 assert blas_threads() == {2}
+for count in (1, 2):
+    other = threading.Thread(target=set_threads, args=(count,))
+    other.start()
+    other.join()
+    assert blas_threads() == {count}
 contexts = [single_threaded_blas() for _ in range(3)]  # of threads, which end in any order
 for context in contexts:
     context.__enter__()
@@ -626,6 +632,44 @@ def test_set_threads_reaches_every_library() -> None:
 def test_set_threads_refuses_less_than_one() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         set_threads(0)
+
+
+LEFT = """
+import threading
+import numpy, torch
+import magmath as mm
+from threadpoolctl import threadpool_info
+from magmath.errors import DeviceError
+from magmath.kernels.scipy_openblas import load_blas_of_scipy
+from magmath.kernels.thread_count import set_threads, torch_threads
+from magmath.runtime.transport import threads
+
+def numbers():
+    libraries = sorted((x["filepath"], x["num_threads"]) for x in threadpool_info())
+    return [torch.get_num_threads(), *[count for _, count in libraries]]
+
+def fail(*arguments):
+    raise DeviceError("no such device")
+
+load_blas_of_scipy()
+with torch_threads(3):  # the libraries of linear algebra keep their own numbers
+    before = numbers()
+    for options in ({"threads": 1}, {"workers": 2, "launcher": "threads", "threads": 1}):
+        with mm.init(device="cpu", **options):
+            assert 1 in numbers()[1:]
+        assert numbers() == before
+    threads.Worker = fail
+    try:
+        mm.init(2, device="cpu", launcher="threads", threads=1)
+    except DeviceError:
+        assert numbers() == before
+        assert not [x for x in threading.enumerate() if x.name.startswith("magmath-worker")]
+        print("as before")
+"""
+
+
+def test_a_pool_in_this_process_leaves_the_threads_as_they_were() -> None:
+    assert child(LEFT, OPENBLAS_NUM_THREADS="2") == "as before"
 
 
 LATE = """

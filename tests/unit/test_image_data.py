@@ -480,7 +480,10 @@ def test_resize_is_torch_interpolate(size: tuple[int, int]) -> None:
         (lambda: random_flip(1.5), "probability"),
         (lambda: random_crop(-1), "padding"),
         (lambda: normalize(0, 0), "std must be positive"),
-        (lambda: resize(0), "must be positive"),
+        (lambda: resize(0), "a size must be an integer of at least 1"),
+        (lambda: resize((8, 32.5)), "a size must be an integer of at least 1"),  # type: ignore[arg-type]
+        (lambda: resize(32.5), "needs one size, or"),  # type: ignore[arg-type]
+        (lambda: resize((8, 8, 8)), "needs one size, or"),  # type: ignore[arg-type]
     ],
 )
 def test_transforms_check_their_options(make: Any, message: str) -> None:
@@ -563,10 +566,28 @@ def test_orders_and_transforms_have_streams_of_their_own(epoch: int) -> None:
     assert order not in drawn
 
 
-@pytest.mark.parametrize("source", [(1j * np.ones((2, 3)), [0, 1]), (np.ones((2, 3)), [0, 1j])])
-def test_batches_are_real(source: Any) -> None:
-    with pytest.raises(DataError, match=r"batches are real, was given complex128; give real"):
-        next(iter(Loader(source, 2, threads=0)))
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones(2) * 1j, "batches are real numbers, was given complex128"),
+        (np.array(["2026-01-01", "2026-01-02"], "M8[D]"), "real numbers, was given datetime64"),
+        (np.array([1, 2], "m8[s]"), "real numbers, was given timedelta64"),
+        (np.array(["1", "2"]), "real numbers, was given <U1"),
+        (np.array([1, 2**63], np.uint64), "int64, which does not hold 9223372036854775808"),
+    ],
+)
+def test_batches_are_real_numbers(values: Any, message: str) -> None:
+    for source in ((np.stack([values] * 3, axis=1), [0, 1]), (np.ones((2, 3)), values)):
+        with pytest.raises(DataError, match=message):
+            next(iter(Loader(source, 2, threads=0)))
+    largest = np.array([1, 2**63 - 1], np.uint64)
+    _, labels = next(iter(Loader((np.ones((2, 3)), largest), 2, threads=0, shuffle=False)))
+    assert labels.tolist() == [1, 2**63 - 1]
+
+
+def test_resize_takes_integers_of_numpy() -> None:
+    small = resize(np.int64(3))(IMAGES, np.random.default_rng(0))  # type: ignore[arg-type]
+    assert small.shape[2:] == (3, 3)
 
 
 def test_a_failing_transform_is_raised_and_threads_end() -> None:
@@ -591,6 +612,7 @@ def test_a_failing_transform_is_raised_and_threads_end() -> None:
     ("arguments", "options", "message"),
     [
         ((IMAGES, LABELS[1:]), {}, "samples .N, …. and as many targets"),
+        ((IMAGES, LABELS, LABELS), {}, "pair of arrays .samples, targets.*was given 3"),
         ((IMAGES, LABELS[0]), {}, "samples .N, …. and as many targets"),
         ((IMAGES[:0], LABELS[:0]), {}, "at least one sample"),
         ((IMAGES, LABELS), {"batch_size": 24, "drop_last": True}, "leaves no batch"),

@@ -8,7 +8,6 @@ the best of several rounds, since what else runs on the machine only adds time.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,8 @@ import torch
 import magmath as mm
 from magmath.bench.operation_calibration import operation_rates
 from magmath.core.cpu import cache_sizes, cpu_name
+from magmath.core.python_processes import module_command
+from magmath.core.resources import processor_count
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
 from magmath.engine import session
 from magmath.kernels.thread_count import torch_threads
@@ -61,7 +62,7 @@ def _with_products(machine: Machine) -> Machine:
 def _with_memory(machine: Machine) -> Machine:
     """Return the machine with the bandwidths of its memory and the size of its last cache."""
     bandwidth = _bandwidth(1)
-    all_threads = _bandwidth(_processors())  # which a busy machine must not make seem slower
+    all_threads = _bandwidth(processor_count())  # which a busy machine must not make seem slower
     return replace(
         machine,
         bandwidth=bandwidth,
@@ -75,7 +76,7 @@ def _with_operations_on_one_thread(machine: Machine) -> Machine:
 
 
 def _with_operations_on_all_threads(machine: Machine) -> Machine:
-    threads = _processors()
+    threads = processor_count()
     rates = operation_rates(machine, threads) if threads > 1 else ()
     return replace(machine, operations=(*machine.operations, *rates))
 
@@ -96,7 +97,7 @@ def _with_shared_memory(machine: Machine) -> Machine:
 
 def _with_messages(machine: Machine) -> Machine:
     """Return the machine with the link between workers that exchange messages."""
-    command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
+    command = (*module_command("magmath.bench.simulated_network"), "host")
     session.set_current_pool(
         Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command))
     )
@@ -106,13 +107,9 @@ def _with_messages(machine: Machine) -> Machine:
         mm.shutdown()
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _memory_of_a_worker() -> float:
     """Return the bytes of memory that one of as many workers as processors has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _processors()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / processor_count()
 
 
 def _cache_bytes() -> float:
@@ -122,7 +119,7 @@ def _cache_bytes() -> float:
 
 def _contention() -> float:
     """Return the factor of the time of a product while one is computed on each processor."""
-    processors = _processors()
+    processors = processor_count()
     a = torch.ones((_CROWDED_EXTENT, _CROWDED_EXTENT))
 
     def product_seconds(end: float) -> float:
@@ -151,7 +148,7 @@ def _crowded_barrier(machine: Machine) -> float:
     """
     with warnings.catch_warnings():  # more workers than processors, as intended
         warnings.simplefilter("ignore", RuntimeWarning)
-        with mm.init(workers=2 * _processors(), device="cpu", threads=1):
+        with mm.init(workers=2 * processor_count(), device="cpu", threads=1):
             short, long = (_chain_seconds(length) for length in _CHAINS)
     barriers = long.barriers - short.barriers
     added = long.seconds - short.seconds - 2 * (long.calls - short.calls)
@@ -208,7 +205,7 @@ def _gemm_rates() -> Iterator[GemmRate]:
         a = torch.ones((_GEMM_EXTENT, _GEMM_EXTENT), dtype=dtype)
         out = torch.empty_like(a)
         flops = 2 * _GEMM_EXTENT**3  # as operations count theirs, whatever the type
-        for threads in sorted({1, _processors()}):
+        for threads in sorted({1, processor_count()}):
             with torch_threads(threads):
                 seconds = _best(lambda a=a, out=out: torch.mm(a, a, out=out))  # type: ignore[misc]
             yield GemmRate(str(dtype).removeprefix("torch."), threads, flops / seconds)

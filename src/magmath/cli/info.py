@@ -162,10 +162,11 @@ def _threads() -> Section:
     from threadpoolctl import threadpool_info
 
     from magmath.kernels.scipy_openblas import load_blas_of_scipy
-    from magmath.kernels.thread_count import limit_to_processors, shorten_waits
+    from magmath.kernels.thread_count import processor_limit, set_threads, shorten_waits
 
     load_blas_of_scipy()
-    limit_to_processors()  # as in a pool in this process
+    if limit := processor_limit():  # as in a pool in this process
+        set_threads(limit)
     shorten_waits()
     names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}
     libraries: Section = {

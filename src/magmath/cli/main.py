@@ -75,7 +75,7 @@ app.command(calibrate)
 
 
 @app.meta.default
-def launch(
+def run_command(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     traceback: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -155,5 +155,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Raises an exception, so that workers are stopped and files removed.
     signal.signal(signal.SIGTERM, terminate)
     atexit.register(gc.freeze)  # the exit need not search for garbage: this takes half a second
-    # Help and version return None without calling `launch`.
+    # Help and version return None without calling `run_command`.
     return app.meta(sys.argv[1:] if arguments is None else list(arguments)) or 0

@@ -6,6 +6,7 @@ epoch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 from rich.console import Console
@@ -28,12 +29,13 @@ class ProgressReporter:
     """Shows the progress of `fit`: `begin` once, `step` periodically, `epoch` after each epoch,
     `end`.
 
-    `records`: the completed epochs.
+    `completed` returns the number of epochs that were completed before `begin`, as in a training
+    that is resumed.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, completed: Callable[[], int] = int) -> None:
         self.console = console
-        self.records: list[EpochRecord] = []
+        self._completed = completed
         self._epochs = 0
         self._steps = 0
         self._finished = 0
@@ -51,9 +53,14 @@ class ProgressReporter:
 
     def begin(self, epochs: int, steps: int) -> None:
         """Start the display for `epochs` of `steps` steps each."""
-        self._epochs, self._steps, self._finished = epochs, steps, 0
+        self._epochs, self._steps, self._finished = epochs, steps, self._completed()
         self._task = self._bar.add_task(
-            "fit", total=epochs * steps, epoch=f"1/{epochs}", loss="–", speed="–"
+            "fit",
+            total=epochs * steps,
+            completed=self._finished * steps,
+            epoch=self._current(),
+            loss="–",
+            speed="–",
         )
         self._bar.start()
 
@@ -62,14 +69,13 @@ class ProgressReporter:
         self._bar.update(
             self._task,
             completed=self._finished * self._steps + completed_steps,
-            epoch=f"{min(self._finished + 1, self._epochs)}/{self._epochs}",
+            epoch=self._current(),
             loss=f"{loss:.4f}",
             speed=f"{samples_per_second:,.0f}",
         )
 
     def epoch(self, record: EpochRecord) -> None:
         """Print the line of a completed epoch."""
-        self.records.append(record)
         self._finished = record.epoch
         self._bar.update(self._task, completed=self._finished * self._steps)
         self.console.print(self._line(record), highlight=False)
@@ -77,6 +83,10 @@ class ProgressReporter:
     def end(self) -> None:
         """Stop the display at the end of training. Idempotent."""
         self._bar.stop()
+
+    def _current(self) -> str:
+        """Return the number of the current epoch, and of all."""
+        return f"{min(self._finished + 1, self._epochs)}/{self._epochs}"
 
     def _line(self, record: EpochRecord) -> str:
         width = len(str(self._epochs))

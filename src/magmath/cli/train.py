@@ -176,12 +176,11 @@ def _run(
         seed=options["seed"],
     ):
         network = _build(options, settings, data)
-        reporter = ProgressReporter(console)
         save = partial(_save, network, options, data, folder)
         try:
-            history = _fit(network, data, options, folder, reporter)
+            history = _fit(network, data, options, folder, console)
         except KeyboardInterrupt:
-            _save_interrupted(save, reporter, console)
+            _save_interrupted(save, network.history, console)
             raise
         files = save(history)
     return _result(options, data, history, files)
@@ -224,10 +223,13 @@ def _fit(
     data: TrainData,
     options: dict[str, Any],
     folder: Path,
-    reporter: ProgressReporter,
+    console: Console,
 ) -> History:
     """Train the network on the data as the options say."""
     from magmath.train import TensorBoard
+
+    def completed() -> int:
+        return 0 if network.history is None else len(network.history.records)
 
     resident = isinstance(data.train, tuple)
     return network.fit(
@@ -236,7 +238,7 @@ def _fit(
         epochs=options["epochs"],
         strategy=options["strategy"],
         validation=data.test,
-        reporter=reporter,
+        reporter=ProgressReporter(console, completed),
         checkpoint=folder if options["checkpoint"] else None,
         callbacks=[TensorBoard(folder / "tensorboard")] if options["tensorboard"] else [],
         resume=options["resume"],
@@ -278,16 +280,14 @@ def _content_of_options(options: dict[str, Any], data: TrainData) -> dict[str, A
 
 
 def _save_interrupted(
-    save: Callable[[History], list[Path]], reporter: ProgressReporter, console: Console
+    save: Callable[[History], list[Path]], history: History | None, console: Console
 ) -> None:
     """Save the current weights and the completed epochs after Ctrl-C."""
-    from magmath.train import History
-
-    epochs = len(reporter.records)
-    if not epochs:
+    epochs = 0 if history is None else len(history.records)
+    if history is None or not epochs:
         console.print("Stopped before the end of the first epoch; nothing was saved.")
         return
-    files = save(History(reporter.records))
+    files = save(history)
     console.print(f"Stopped after {epochs} epoch{'s' * (epochs > 1)}. Saved:")
     for file in files:
         console.print(f"  {file}", markup=False)

@@ -15,6 +15,7 @@ from types import ModuleType
 
 from magmath.codegen.object_cache import OBJECTS
 from magmath.core.disk_cache import exit_after_writes
+from magmath.core.python_processes import module_command, search_path
 
 NICENESS = 10  # of the compiler, so that computations take precedence
 
@@ -31,7 +32,8 @@ def start_compiler(
     process cannot be started.
     """
     return subprocess.Popen(
-        [sys.executable, "-m", module.__name__, str(NICENESS), *arguments],
+        [*module_command(module.__name__), str(NICENESS), *arguments],
+        env=os.environ | search_path(os.environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=messages,

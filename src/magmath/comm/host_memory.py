@@ -2,7 +2,7 @@
 
 It is an anonymous memory file (Linux `memfd`): it has no name, so nothing remains when a process is
 killed; it is not limited by the size of /dev/shm, which is small in containers; untouched pages
-cost nothing; and it stays mapped while an array views it.
+cost nothing; and it stays mapped while an array views it. Each mapping costs a file number.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import mmap
 import os
 import resource
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+
+MAX_FILES: Final = 1 << 20
+"""The limit of open files that `allow_many_mappings` sets at most."""
 
 
 @final
@@ -33,10 +37,11 @@ class HostMemory:
 
     @staticmethod
     def create(nbytes: int) -> HostMemory | None:
-        """Allocate memory; None if the system has none, or does not support it."""
+        """Allocate memory; None if the system has no memory or no file number left, or does not
+        support it."""
         try:
             file = os.memfd_create("magmath", os.MFD_CLOEXEC)
-        except (AttributeError, OSError):  # no Linux; no file numbers left
+        except (AttributeError, OSError):  # AttributeError: no Linux
             return None
         try:
             os.ftruncate(file, nbytes)
@@ -91,6 +96,18 @@ class SharedWindowTable:
             words[:, number : number + 1] = 0
 
 
+def allow_many_mappings() -> None:
+    """Raise this process's limit of open files, which is also one of mappings, as far as it may.
+
+    The usual limit is kept low only for programs that use `select`.
+    """
+    limit, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MAX_FILES if maximum == resource.RLIM_INFINITY else min(maximum, MAX_FILES)
+    if resource.RLIM_INFINITY != limit < allowed:
+        with suppress(OSError, ValueError):  # a system with another maximum
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, maximum))
+
+
 def is_file_size_limited() -> bool:
     """Return True if a limit on the size of files (ulimit -f) restricts shared memory."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -117,5 +134,5 @@ def attach(handle: tuple[int, int], nbytes: int) -> Bytes | None:
 
 
 def _map(file: int, nbytes: int) -> Bytes:
-    memory: Any = mmap.mmap(file, nbytes)
+    memory: Any = mmap.mmap(file, nbytes)  # has a duplicate of the file number while it exists
     return np.frombuffer(memory, np.uint8)

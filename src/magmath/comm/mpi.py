@@ -239,7 +239,8 @@ class MPICommunicator(Communicator):
         if failed or array is None:
             raise MemoryLimitError(
                 f"shared_window: the system has no {nbytes / 1e6:.3g} MB of shared memory for "
-                f"{self.size} workers; free arrays or use fewer workers"
+                f"{self.size} workers, or a worker has too many open files (ulimit -n); free "
+                f"arrays, use fewer workers, or raise that limit"
             )
         return array
 
@@ -361,8 +362,11 @@ def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
 def _count_cores(comm: MPI.Comm) -> int:
     """Return the number of cores for the ranks of one host: the union of their affinity masks,
     limited by the quota of their control group."""
-    cores = np.zeros(os.sysconf("SC_NPROCESSORS_CONF"), np.uint8)
-    cores[list(os.sched_getaffinity(0))] = 1
+    own = list(os.sched_getaffinity(0))
+    length = np.array([max(own) + 1])  # containers may hide processors, but not renumber them
+    comm.Allreduce(MPI.IN_PLACE, length, MPI.MAX)
+    cores = np.zeros(int(length[0]), np.uint8)
+    cores[own] = 1
     comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
     return limit_to_quota(int(cores.sum()))
 

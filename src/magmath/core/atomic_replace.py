@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,15 +27,19 @@ _RENAME_EXCHANGE: Final = 2
 def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a path to write to; on exit, the file or folder at that path replaces `path`.
 
-    After an exception `path` is unchanged and the draft is removed. Raises OSError if the parent
-    folder is missing or not writable, or if a file would replace a folder.
+    If `path` is a symbolic link, it stays one, and what it refers to is replaced. A file keeps the
+    permissions of the former one. After an exception `path` is unchanged and the draft is removed.
+    Raises OSError if the parent folder is missing or not writable, or if a file would replace a
+    folder.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
     with private_folder(target.parent, f".{target.name}.saving-") as folder:
-        draft = folder / target.name
+        draft = folder / Path(path).name  # whose suffix formats may read
         yield str(draft)
         if target.is_dir() and not draft.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        if target.is_file():
+            shutil.copymode(target, draft)
         _fsync(draft)
         if not target.is_dir():
             draft.rename(target)

@@ -41,10 +41,10 @@ def read_csv(
     negative), any other table float64. Integers are never rounded: a table with fractions and an
     integer that float64 cannot represent raises DataError; give `dtype` in that case.
 
-    Raises MissingDataError if the file is missing, DTypeError for a `dtype` other than real
-    numbers, and DataError with file, line and column for a field that is not a number of that
-    dtype, for a row whose length differs from the first row (for `usecols`: that lacks one of
-    them), and for a column that the file lacks.
+    Raises MissingDataError if the file is missing, OptionError for another `header`, DTypeError for
+    a `dtype` other than real numbers, and DataError with file, line and column for a field that is
+    not a number of that dtype, for a row whose length differs from the first row (for `usecols`:
+    that lacks one of them), and for a column that the file lacks.
     """
     location = absolute_path("data.read_csv", path)
     if not os.path.isfile(location):

@@ -47,7 +47,7 @@ def unit_images(pixels: npt.NDArray[np.uint8]) -> Images:
 def data_folders() -> list[Path]:
     """Return the folder of the environment variable MAGMATH_DATA, or none if it is not set."""
     folder = DATA.read()
-    return [Path(folder)] if folder else []
+    return [Path(folder).expanduser()] if folder else []
 
 
 def unset_variable() -> list[str]:

@@ -84,7 +84,7 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
             f"load: {name!r} comes with a package and takes no path, given {path}"
             "; leave the path out"
         )
-    return loader(None if path is None else Path(path))
+    return loader(None if path is None else Path(path).expanduser())
 
 
 def _load_digits(path: Path | None) -> Dataset:

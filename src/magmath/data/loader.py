@@ -6,7 +6,6 @@ its generator, so order and values are the same for any number of threads.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from magmath.core.integers import require_integer, require_seed
 from magmath.core.keyword_hints import KeywordHints
+from magmath.core.resources import processor_count
 from magmath.data.thread_tuning import BATCHES_AHEAD, ThreadTuning
 from magmath.data.transforms import Transform, apply_transforms
 from magmath.errors import DataError
@@ -40,8 +40,13 @@ class Source(Protocol):
 class _Arrays:
     """Samples in memory."""
 
-    def __init__(self, samples: Any, targets: Any) -> None:
-        self._samples, self.labels = np.asarray(samples), np.asarray(targets)
+    def __init__(self, arrays: tuple[Any, ...]) -> None:
+        if len(arrays) != 2:
+            raise DataError(
+                f"Loader: needs a pair of arrays (samples, targets), was given {len(arrays)}"
+                "; give what belongs to a sample as further columns of its targets"
+            )
+        self._samples, self.labels = map(np.asarray, arrays)
         shapes = self._samples.shape, self.labels.shape
         if not (shapes[0] and shapes[1] and shapes[0][0] == shapes[1][0]):
             raise DataError(
@@ -60,11 +65,16 @@ class _Arrays:
 
 def _in_batch_type(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return values in the type of batches: int64 for integers, otherwise float32. Raises DataError
-    for complex numbers."""
-    if values.dtype.kind == "c":
+    for others than real numbers, and for integers beyond int64."""
+    if values.dtype.kind in "cmMSU":
         raise DataError(
-            f"Loader: batches are real, was given {values.dtype}; give real and imaginary parts as "
-            f"features, np.stack([x.real, x.imag], axis=1)"
+            f"Loader: batches are real numbers, was given {values.dtype}; convert the values, "
+            f"complex ones to features, np.stack([x.real, x.imag], axis=1)"
+        )
+    if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
+        raise DataError(
+            f"Loader: integers of batches are int64, which does not hold {values.max()}; give "
+            f"smaller ones, or floating point numbers"
         )
     return np.ascontiguousarray(values, np.int64 if values.dtype.kind in "biu" else np.float32)
 
@@ -107,7 +117,7 @@ class Loader(metaclass=KeywordHints):
         threads: int | None = None,
         drop_last: bool = False,
     ) -> None:
-        self.source: Source = _Arrays(*source) if isinstance(source, tuple) else source
+        self.source: Source = _Arrays(source) if isinstance(source, tuple) else source
         if not (hasattr(self.source, "labels") and hasattr(self.source, "read")):
             raise DataError(
                 f"Loader: needs a pair of arrays (samples, targets), an ImageFolder, or an object "
@@ -118,7 +128,7 @@ class Loader(metaclass=KeywordHints):
         self.transforms = tuple(transforms)
         self.shuffle = shuffle
         self.seed = require_seed("Loader: seed", seed)
-        initial = min(len(os.sched_getaffinity(0)), 4) if threads is None else threads
+        initial = min(processor_count(), 4) if threads is None else threads
         self._threads = require_integer("Loader: threads", initial, 0)
         self._tuning = ThreadTuning(self._threads) if threads is None else None
         self.drop_last = drop_last
@@ -204,7 +214,7 @@ class Loader(metaclass=KeywordHints):
 
     def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
         """Return batch `number` of an epoch: the samples with these indices."""
-        # From 1: NumPy ignores zeros at the end, and the epoch alone seeds the order.
+        # From 1: NumPy ignores zeros at the end, and (seed, epoch) is the seed of the order.
         generator = np.random.default_rng((self.seed, epoch, number + 1))
         samples = self.source.read(indices, generator)
         samples = apply_transforms(self.transforms, samples, generator)

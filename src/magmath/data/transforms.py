@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from magmath.core.integers import is_integer, require_integer
 from magmath.data.dataset import Images
 from magmath.errors import DataError, OptionError, ShapeError
 
@@ -81,11 +82,13 @@ def resize(size: int | tuple[int, int]) -> Transform:
     """Return a transform that resizes images to this size: (height, width), or one number for both.
 
     Bilinear interpolation between pixel centres, as PyTorch's `interpolate` with
-    `align_corners=False` and without anti-aliasing.
+    `align_corners=False` and without anti-aliasing. Raises OptionError for other sizes than
+    positive integers.
     """
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise OptionError(f"resize: a size must be positive, was given {size}")
+    extents = (size, size) if is_integer(size) else size
+    if not isinstance(extents, Sequence) or len(extents) != 2:
+        raise OptionError(f"resize: needs one size, or (height, width), was given {size!r}")
+    height, width = (require_integer("resize: a size", extent, 1) for extent in extents)
 
     def resized(images: Images, generator: np.random.Generator) -> Images:
         if images.shape[2:] == (height, width):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from magmath.core.dtypes import DType
-from magmath.errors import DataError, DTypeError, ShapeError
+from magmath.errors import DataError, DTypeError, OptionError, ShapeError
 from magmath.files.array_specs import ArraySpec, require_numpy_dtype
 from magmath.files.csv_rows import CsvRows, is_number, iterate_rows, raise_first_fault
 from magmath.files.csv_type import TableTypeScanner
@@ -265,7 +265,14 @@ def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
 
 
 def _header(path: Path, options: CsvOptions) -> tuple[int, list[str]]:
-    """Return the number of lines to skip, and the names of the columns; none without a header."""
+    """Return the number of lines to skip, and the names of the columns; none without a header.
+
+    Raises OptionError unless `options.header` is one of the documented values.
+    """
+    if options.header != "auto" and not isinstance(options.header, bool):
+        raise OptionError(
+            f'read_csv: header must be "auto", True or False, was given {options.header!r}'
+        )
     first = next(iterate_rows(path, options.delimiter), None)
     if first is None:
         raise DataError(f"{path} is empty; give a file with at least one row")

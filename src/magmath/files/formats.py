@@ -33,7 +33,8 @@ class Format:
 
     single, named   True if a file can hold one array without a name, or arrays with names
     typed           True if a file contains the element types of its arrays; text does not
-    entries         path → the arrays in a file, by name ("": the one without); reads headers only
+    entries         path → the arrays in a file, by name ("": the one without); reads headers only,
+                    and the whole file of a text, which has none
     create          (path, what each array is) → a new file with room for them
     finish          (path, what each array is) → completes the file after the workers have written
     """

@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from typing import Final, final
 
 import torch
-from threadpoolctl import LibController, ThreadpoolController, threadpool_info, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController, threadpool_info
 
 from magmath.core import wait_policy
 from magmath.core.resources import processor_count
@@ -39,7 +39,8 @@ def max_threads() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Limit every kernel of this process to `count` threads. Raises ValueError below 1."""
+    """Limit the kernels of this thread, and every BLAS of the process, to `count` threads. Raises
+    ValueError below 1."""
     global _limit
     if count < 1:
         raise ValueError(f"set_threads: needs at least 1 thread, was given {count}")
@@ -52,22 +53,60 @@ def limit_running(count: int) -> None:
     """Compute with `count` threads from now on; the limit of this process does not change."""
     count = min(count, max_threads())
     torch.set_num_threads(count)
-    for library in _controller().select(user_api="blas").lib_controllers:
-        library.set_num_threads(count)
+    for library in _libraries(_controller()):
+        _set_count(library, count)
 
 
-def limit_to_processors() -> None:
-    """Limit the threads to the processors of this process. Libraries count the processors of the
-    affinity mask and ignore quotas."""
+def processor_limit() -> int | None:
+    """Return the number of processors of this process if torch has more threads, otherwise None.
+    Libraries count the processors of the affinity mask and ignore quotas."""
     count = processor_count()
-    if count < torch.get_num_threads():
-        set_threads(count)
+    return count if count < torch.get_num_threads() else None
 
 
 def limit_loaded() -> None:
     """Apply the limit, if one is set, to the libraries that are loaded."""
     if _limit is not None:
-        threadpool_limits(_limit, "blas")
+        for library in _libraries(ThreadpoolController()):
+            _set_count(library, _limit)
+
+
+def _libraries(controller: ThreadpoolController) -> list[LibController]:
+    """Return every BLAS."""
+    libraries: list[LibController] = controller.select(user_api="blas").lib_controllers
+    return libraries
+
+
+def _set_count(library: LibController, count: int) -> None:
+    """Set the number of threads of a BLAS, in any thread, for the whole process.
+
+    From version 3.8 on, threadpoolctl ignores calls of all threads but the first, which controls
+    the libraries until it ends or releases them.
+    """
+    release = getattr(library, "clear_controlling_thread", lambda *, force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
+
+
+@final
+class BlasThreads:
+    """The numbers of threads of every BLAS, and the limit for those that are loaded later, as they
+    were at the construction of this object.
+
+    They count for the whole process, unlike the number of torch, which each thread has of its own.
+    """
+
+    def __init__(self) -> None:
+        self._counts = {library: library.num_threads for library in _libraries(_controller())}
+        self._limit = _limit
+
+    def restore(self) -> None:
+        """Set these numbers again."""
+        global _limit
+        _limit = self._limit
+        for library, count in self._counts.items():
+            _set_count(library, count)
 
 
 @final
@@ -89,7 +128,7 @@ class _BlasLimits:
         context = object()
         with self._lock:
             if not self._counts:
-                libraries = _controller().select(user_api="blas").lib_controllers
+                libraries = _libraries(_controller())
                 self._before = {library: library.num_threads for library in libraries}
             self._counts[context] = count
             self._apply()
@@ -103,7 +142,7 @@ class _BlasLimits:
     def _apply(self) -> None:
         count = next(reversed(self._counts.values()), None)
         for library, before in self._before.items():
-            library.set_num_threads(before if count is None else count)
+            _set_count(library, before if count is None else count)
 
 
 _blas_limits = _BlasLimits()

@@ -67,7 +67,7 @@ class CommandLoop:
         """The current run."""
         self._waiting: deque[CommandMessage] = deque()
         self._interrupted = 0
-        """The ticket up to which runs of many steps stop."""
+        """The ticket up to which runs of many steps, reads and writes stop."""
         self._abandoned = 0
         """The ticket up to which runs stop between two instructions."""
         self._delays = Delays("commands", worker.rank)

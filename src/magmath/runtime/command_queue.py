@@ -159,7 +159,7 @@ class CommandQueue:
             if not self.is_inline:
                 if run is None:  # after a run, its caller does so, when it can repeat the run
                     self._deliver_interrupt()
-                self._wait_for_room()
+                self._wait_for_room()  # raises nothing; the limit below, which is higher, may
                 while self._is_full():
                     self.wait(next(iter(self._pending.values())))
         return pending
@@ -235,35 +235,20 @@ class CommandQueue:
         if self.is_inline:  # inline commands have their replies, or have raised
             self._deliver_interrupt()
             return
-        with self.lock, self.interrupts:
-            while self._failing or self._is_outstanding(pending):
-                self._raise_failure()
-                self._deliver_interrupt()
-                self._pump()
+        self._pump_while(lambda: self._failing or self._is_outstanding(pending))
         self._deliver_interrupt()
         if pending.failures:
             raise exception_from(pending.failures[0])
 
     def raise_failure(self) -> None:
         """Raise the first failure that has arrived and was not raised yet, if there is one."""
-        with self.lock, self.interrupts:
-            while self._failing:
-                self._raise_failure()
-                self._deliver_interrupt()
-                self._pump()
+        self._pump_while(lambda: self._failing)
 
     def wait_ignoring_failures(self, pending: PendingCommand) -> None:
         """Wait as `wait` does, but drop the failures of these commands unless the pool ends."""
-        with self.lock, self.interrupts:
-            while self._failing or self._is_outstanding(pending):
-                try:
-                    self._raise_failure()
-                except Exception:
-                    if self.end_reason is not None:
-                        raise
-                    continue
-                self._deliver_interrupt()
-                self._pump()
+        self._pump_while(
+            lambda: self._failing or self._is_outstanding(pending), drops_failures=True
+        )
         self._deliver_interrupt()
 
     def interrupt_point(self) -> None:
@@ -273,13 +258,7 @@ class CommandQueue:
 
     def finish(self) -> None:
         """Wait for all commands. Raises the first failure that has not been raised."""
-        if self.end_reason is not None:
-            return
-        with self.lock, self.interrupts:
-            while self.end_reason is None and (self._failing or self._pending):
-                self._raise_failure()
-                self._deliver_interrupt()
-                self._pump()
+        self._pump_while(lambda: self.end_reason is None and (self._failing or self._pending))
 
     def close(self) -> None:
         """Stop the workers, orderly if possible, and remove their processes and files."""
@@ -306,7 +285,8 @@ class CommandQueue:
             )
 
     def _close_at_exit(self) -> None:
-        """Close the pool at exit; after an uncaught exception, do not wait for pending commands."""
+        """Close the pool at exit; after an uncaught exception (in an interactive session: any), do
+        not wait for pending commands."""
         try:
             if not hasattr(sys, "last_value") and os.getpid() == self._owner:
                 self.finish()
@@ -335,6 +315,20 @@ class CommandQueue:
         return array_ids
 
     # Receiving.
+
+    def _pump_while(self, condition: Callable[[], object], *, drops_failures: bool = False) -> None:
+        """Handle replies and Ctrl-C while the condition holds. Raises the first failure, or drops
+        the failures unless the pool ends."""
+        with self.lock, self.interrupts:
+            while condition():
+                try:
+                    self._raise_failure()
+                except Exception:
+                    if not drops_failures or self.end_reason is not None:
+                        raise
+                    continue
+                self._deliver_interrupt()
+                self._pump()
 
     def _pump(self) -> None:
         """Handle the replies that have arrived, or wait a moment for the first one."""

@@ -26,7 +26,8 @@ class Outcome(Enum):
     UNKNOWN = auto()
     """Other workers have not replied yet."""
     CONTINUES = auto()
-    """The failed workers have completed the command."""
+    """The failed workers have completed the command, or each worker executes it
+    independently."""
     RESUMES = auto()
     """All workers have failed at the same place: they continue with messages.Resume."""
     ENDS = auto()

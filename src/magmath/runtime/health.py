@@ -8,15 +8,19 @@ processes of this host.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any, Final, final
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
+
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = "magmath-pool-"
 """Prefix of the names of pool directories."""
@@ -25,12 +29,15 @@ HEARTBEAT_INTERVAL: Final = 1.0
 """Maximum seconds between two heartbeats, or polls of the processes of this host."""
 
 _END_SECONDS: Final = 1.0
+_KILL_SECONDS: Final = 5.0
+"""Seconds in which killed processes have to end."""
 
 
 def expect_heartbeats(endpoint: zmq.Socket[bytes], timeout: float) -> None:
-    """Close connections of a socket whose peer is silent for `timeout` seconds."""
-    endpoint.heartbeat_ivl = round(1000 * min(HEARTBEAT_INTERVAL, timeout / 4))
-    endpoint.heartbeat_timeout = round(1000 * timeout)
+    """Close connections of a socket whose peer is silent for `timeout` seconds, but at least for
+    a millisecond."""
+    endpoint.heartbeat_ivl = max(1, round(1000 * min(HEARTBEAT_INTERVAL, timeout / 4)))
+    endpoint.heartbeat_timeout = max(1, round(1000 * timeout))
 
 
 @final
@@ -64,7 +71,7 @@ class ConnectionWatch:
 
 @final
 class ProcessWatch:
-    """The workers that are processes of this host.
+    """The workers that are processes of this host; `pids`: their numbers, by rank.
 
     They are ended through pidfds, which never refer to a later process. A process that has been
     stopped, by a signal or a debugger, for `timeout` seconds counts as lost; None: no limit.
@@ -76,15 +83,26 @@ class ProcessWatch:
             HEARTBEAT_INTERVAL if timeout is None else min(HEARTBEAT_INTERVAL, timeout / 4)
         )
         self._last_poll = time.monotonic()
-        self._pids: dict[int, int] = {}
+        self.pids: dict[int, int] = {}
         self._stopped: dict[int, float] = {}  # by rank: for how many seconds
         self._descriptors: list[int] = []
 
-    def add(self, rank: int, pid: int) -> None:
-        """Watch a process; ignored if it has ended, or without pidfd support."""
-        self._pids[rank] = pid
+    def add(self, rank: int, pid: int, argument: str) -> None:
+        """Watch the process that has told its number, and has `argument` in its command line.
+
+        Ignored if the process of this number has ended or is another one: a worker in a container,
+        or on another host of the same name, is counted there.
+        """
+        descriptors = []
         with contextlib.suppress(OSError, AttributeError):
-            self._descriptors.append(os.pidfd_open(pid))
+            descriptors.append(os.pidfd_open(pid))
+        # Read after the opening, so that it is the command line of the opened process.
+        if argument in _command_line(pid):
+            self.pids[rank] = pid
+            self._descriptors += descriptors
+        else:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def stopped(self) -> int | None:
         """Return a worker that has been stopped for longer than the timeout, or None.
@@ -97,7 +115,7 @@ class ProcessWatch:
         if self._timeout is None or passed < self._interval:
             return None
         self._last_poll = now
-        for rank, pid in self._pids.items():
+        for rank, pid in self.pids.items():
             if not _is_stopped(pid):
                 self._stopped.pop(rank, None)
                 continue
@@ -108,17 +126,44 @@ class ProcessWatch:
         return None
 
     def end(self) -> None:
-        """Wait until all processes have ended; kill those that do not end within a second."""
-        deadline = time.monotonic() + _END_SECONDS
+        """Wait until all processes have ended; kill those that do not end within a second.
+
+        A killed process ends only when the kernel lets it: if it waits for a file system or a
+        device, that may be never. Then this method returns after some seconds, with a warning.
+        """
+        remaining = _running(self._descriptors, _END_SECONDS)
+        for descriptor in remaining:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        if remaining and (left := _running(remaining, _KILL_SECONDS)):
+            logger.warning(
+                "%d of %d workers of this host were killed and have not ended: they wait in the "
+                "kernel, for a file system or a device",
+                *(len(left), len(self._descriptors)),
+            )
         for descriptor in self._descriptors:
-            ended = select.poll()  # select.select refuses numbers of files from 1024 on
-            ended.register(descriptor, select.POLLIN)
-            while not ended.poll(1000 * max(0.0, deadline - time.monotonic())):
-                with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                deadline = time.monotonic() + _END_SECONDS
             os.close(descriptor)
         self._descriptors.clear()
+
+
+def _running(descriptors: list[int], seconds: float) -> list[int]:
+    """Wait until the processes of these pidfds have ended; return those of the processes that have
+    not ended within this time."""
+    deadline, running = time.monotonic() + seconds, []
+    for descriptor in descriptors:
+        ended = select.poll()  # select.select refuses numbers of files from 1024 on
+        ended.register(descriptor, select.POLLIN)
+        if not ended.poll(1000 * max(0.0, deadline - time.monotonic())):
+            running.append(descriptor)
+    return running
+
+
+def _command_line(pid: int) -> list[str]:
+    """Return the command of a process, as words; none if it has ended."""
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+    except OSError:
+        return []
 
 
 def _is_stopped(pid: int) -> bool:

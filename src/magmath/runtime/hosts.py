@@ -59,8 +59,8 @@ def parse_hosts(hosts: Sequence[str] | str, workers: int = 0) -> HostList:
     without a count share the remaining workers evenly. Raises OptionError if the list is malformed
     or does not match `workers`.
     """
-    words = hosts.split(",") if isinstance(hosts, str) else list(hosts)
-    if not words or not all(isinstance(word, str) for word in words):
+    words: object = hosts.split(",") if isinstance(hosts, str) else hosts
+    if not isinstance(words, Sequence) or not words or not all(isinstance(x, str) for x in words):
         raise OptionError(f"init: {_FORM}, not {hosts!r}")
     names, counts = zip(*[_parsed(word.strip()) for word in words], strict=True)
     repeated = [name for name, count in Counter(names).items() if count > 1]

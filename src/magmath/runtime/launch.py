@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, final
 
 from magmath.core import cache_dir
+from magmath.core.python_processes import search_path
 from magmath.errors import OptionError, WorkerError
 from magmath.runtime.hosts import HostList, address_towards, remote_shell
 
@@ -172,10 +173,7 @@ def worker_environment(
         environment |= _THIS_HOST
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
-    package_root = str(Path(__file__).resolve().parents[2])
-    paths = [package_root, environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    return environment
+    return environment | search_path(environment)
 
 
 @final
@@ -241,10 +239,11 @@ class Launch:
         return int(match[1]) if match else None
 
     def kill(self) -> None:
-        """Terminate the launcher, which ends its workers, and then kill its whole process group."""
+        """Terminate the launcher, which ends its workers, and then kill its whole process group;
+        nothing if it has ended."""
         if self._process.poll() is None:
             self._process.terminate()
             self.wait(_TERMINATION_TIME)
             with suppress(ProcessLookupError):  # the process group has ended
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self.wait(_TERMINATION_TIME)

@@ -117,8 +117,8 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
 
 @final
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
-    """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
-    stop runs that overwrite nothing, between two instructions. It has no reply."""
+    """Stop every run of many steps, read and write up to this ticket after its next chunk; with
+    `abandon`, also stop runs that overwrite nothing, between two instructions. It has no reply."""
 
     ticket: Natural
     abandon: bool = False

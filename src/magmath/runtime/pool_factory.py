@@ -89,6 +89,8 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     limit = _memory_limit(options.memory_limit)
     workspace = require_integer("init: workspace_limit", options.workspace_limit, 0)
     _check_timeout(options.heartbeat_timeout)
+    for name in ("deterministic", "winograd", "flush_denormals"):
+        _check_switch(name, getattr(options, name))
     _check_fold_bias(options.fold_bias)
     launcher = options.launcher
     check_launcher(launcher)
@@ -133,6 +135,11 @@ def _warn_about_shared_processors(workers: int) -> None:
             RuntimeWarning,
             stacklevel=5,  # the line that called mm.init, which has a decorator
         )
+
+
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise OptionError(f"init: {name} must be True or False, was given {value!r}")
 
 
 def _check_fold_bias(value: str) -> None:

@@ -21,6 +21,7 @@ import msgspec
 import zmq
 
 from magmath.comm import Communicator
+from magmath.comm.host_memory import allow_many_mappings
 from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
@@ -108,6 +109,7 @@ def main(
     """
     settings = _parse_arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
+    allow_many_mappings()
     gc.freeze()  # the loaded modules stay: no collection needs to visit them
     atexit.register(gc.freeze)  # nor that of the exit, which takes half a second
     options = _worker_options(settings)

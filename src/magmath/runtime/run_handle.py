@@ -95,10 +95,12 @@ class RunHandle:
 
     @property
     def should_finish(self) -> bool:
-        """True if abandoning the run, or a run that it depends on, would lose arrays."""
-        if self.program is None or self.program.donated:
-            return True
-        return self.program.is_abandonable and self.recovery is None
+        """True if abandoning it, or a run that it depends on, would lose arrays: those that it
+        overwrites, or results that cannot be computed again. Files depend on runs, but their
+        commands lose nothing."""
+        if self.program is None:  # a file command
+            return False
+        return bool(self.program.donated) or (self.program.is_abandonable and self.recovery is None)
 
     def values(self) -> list[float]:
         """Wait for the run, with progress reports; return the emitted scalars.

@@ -51,7 +51,8 @@ class WorkerOptions:
     """The start options of a pool's workers.
 
     device          "auto", "cpu", "cuda", or a torch device
-    threads         processor threads of each worker; None: torch's default
+    threads         processor threads of each worker; None: the worker decides, by OMP_NUM_THREADS
+                    or its share of the processors of its host
     deterministic   reductions in an order that does not depend on the number of workers
     memory_limit    bytes that a worker's arrays may use; None: its share of the host's memory
     winograd        convolutions may use Winograd's algorithms and Fourier transforms

@@ -475,6 +475,35 @@ def test_the_order_of_names_of_arguments_does_not_matter() -> None:
             ours(x, a=a, b=wrong)
 
 
+class OptionallyMasked(nn.Module):
+    def forward(self, x: torch.Tensor, mask: Any = None, factor: float = 1.0) -> torch.Tensor:
+        return x * factor if mask is None else x * mask
+
+
+def test_an_array_in_place_of_another_argument_is_refused() -> None:
+    x = torch.ones(2, 3)
+    ours = from_torch(OptionallyMasked(), x, None, 2.0)
+    assert (ours(x, None, 2.0).numpy() == 2).all()
+    for array in (x, x.numpy(), mm.ones((2, 3)), mm.ones(0)):
+        with pytest.raises(ShapeError, match="made for the argument None"):
+            ours(x, array, 2.0)
+        with pytest.raises(ShapeError, match=r"made for the argument 2\.0"):
+            ours(x, None, array)
+
+
+def test_ranges_have_the_digits_of_their_type() -> None:
+    x = torch.zeros(1, dtype=torch.float64)
+    for dtype in (torch.float64, torch.float32, torch.int64, None):
+        module = Function(
+            lambda x, dtype=dtype: (
+                x + torch.arange(9, dtype=dtype),
+                x + torch.arange(0, 1, 0.1, dtype=None if dtype is torch.int64 else dtype),
+            )
+        )
+        for found, wanted in zip(from_torch(module, x)(x), module(x), strict=True):
+            np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+
+
 class Packed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

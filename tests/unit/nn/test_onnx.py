@@ -495,6 +495,21 @@ def test_flattening_of_empty_arrays(shape: tuple[int, ...]) -> None:
         assert from_onnx(model)(x).shape == (prod(shape[:first]), prod(shape[first:]))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (2, 3)])
+@pytest.mark.parametrize("options", [{"exclusive": 1}, {"exclusive": 1, "reverse": 1}, {}])
+def test_running_sums_of_empty_arrays(shape: tuple[int, int], options: dict[str, int]) -> None:
+    declared = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None])
+    x = np.arange(prod(shape), dtype=np.float32).reshape(shape)
+    for axis in range(2):
+        node = helper.make_node("CumSum", ["x", "axis"], ["y"], **options)
+        model = _model([node], [declared], ["y"], {"axis": np.int64(axis)})
+        sums = np.cumsum(np.flip(x, axis) if "reverse" in options else x, axis=axis)
+        sums = np.flip(sums, axis) if "reverse" in options else sums
+        np.testing.assert_array_equal(
+            from_onnx(model)(x).numpy(), sums - x if "exclusive" in options else sums
+        )
+
+
 @pytest.mark.parametrize("base", [np.float32(1.5), np.float64(2.0), np.int32(3)])
 @pytest.mark.parametrize("kind", ["int64", "float32"])
 def test_powers_of_constants(base: Any, kind: str) -> None:

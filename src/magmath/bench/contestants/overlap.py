@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.service import Contestant
+from magmath.core.python_processes import module_command
 from magmath.engine import session
 from magmath.runtime import PoolOptions, start_pool
 from magmath.runtime.pool import Pool
@@ -65,7 +65,7 @@ def _start_pool(case: dict[str, Any]) -> Pool:
         return start_pool(
             PoolOptions(case["workers"], hosts=case["hosts"], device="cpu", threads=1)
         )
-    command = (sys.executable, "-m", "magmath.bench.simulated_network", str(case["bandwidth"]))
+    command = (*module_command("magmath.bench.simulated_network"), str(case["bandwidth"]))
     options = WorkerOptions("cpu", 1)
     return Pool(ProcessTransport(case["workers"], options, worker_command=command))
 

@@ -78,10 +78,10 @@ def _running(function: Callable[..., mm.Array]) -> Operator:
         reverse = call.get("reverse", 0)
         x = mm.flip(x, along) if reverse else mm.asarray(x)
         if call.get("exclusive", 0):
-            preceding = x[(*[slice(None)] * along, slice(-1))]
             shape = (*x.shape[:along], 1, *x.shape[along + 1 :])
             first = mm.full(shape, 0 if function is mm.cumulative_sum else 1, dtype=x.dtype)
-            x = mm.concat([first, preceding], axis=along)
+            shifted = mm.concat([first, x], axis=along)
+            x = shifted[(*[slice(None)] * along, slice(-1))]
         result = mm.astype(function(x, axis=along), x.dtype, copy=False)
         return mm.flip(result, along) if reverse else result
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import magmath as mm
-from magmath.interop.reading_torch.aten_types import Operator, dtype_of
+from magmath.interop.reading_torch.aten_types import Operator, dtype_of, torch_dtype
 
 
 def _to(x: mm.Array, *types: Any, dtype: torch.dtype | None = None, **options: Any) -> mm.Array:
@@ -50,34 +50,28 @@ def _constant(value: float) -> Callable[..., mm.Array]:
     return create
 
 
-def _constant_like(value: float) -> Callable[..., mm.Array]:
-    def create(x: mm.Array, *, dtype: Any = None, **options: Any) -> mm.Array:
-        return mm.full(x.shape, value, dtype=dtype_of(dtype) or x.dtype)
-
-    return create
-
-
-def _full_like(x: mm.Array, value: Any, *, dtype: Any = None, **options: Any) -> mm.Array:
-    return mm.full(x.shape, value, dtype=dtype_of(dtype) or x.dtype)
+def _like(create: Operator) -> Operator:
+    """Return the operator that creates an array of the shape and, by default, the type of x."""
+    create_new = _new(create)
+    return lambda x, *values, **options: create_new(x, x.shape, *values, **options)
 
 
-def _new_constant(value: float) -> Callable[..., mm.Array]:
-    def create(x: mm.Array, shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
-        return mm.full(tuple(shape), value, dtype=dtype_of(dtype) or x.dtype)
+def _new(create: Operator) -> Operator:
+    """Return the operator that creates an array of, by default, the type of x."""
 
-    return create
+    def create_new(
+        x: mm.Array, shape: Sequence[int], *values: Any, dtype: Any = None, **options: Any
+    ) -> Any:
+        return create(shape, *values, dtype=dtype or torch_dtype(x), **options)
 
-
-def _new_full(
-    x: mm.Array, shape: Sequence[int], value: Any, *, dtype: Any = None, **options: Any
-) -> mm.Array:
-    return mm.full(tuple(shape), value, dtype=dtype_of(dtype) or x.dtype)
+    return create_new
 
 
-def _arange(*bounds: Any, dtype: Any = None, **options: Any) -> mm.Array:
+def _arange(*bounds: Any, dtype: Any = None, **options: Any) -> Any:
     are_integers = all(isinstance(bound, int) for bound in bounds)
     kind = dtype_of(dtype) or (mm.int64 if are_integers else mm.float32)
-    return mm.astype(mm.arange(*bounds), kind, copy=False)
+    create: Operator = mm.arange
+    return create(*bounds, dtype=kind)
 
 
 def _bernoulli(x: mm.Array, p: Any = None, **options: Any) -> mm.Array:
@@ -88,13 +82,6 @@ def _bernoulli(x: mm.Array, p: Any = None, **options: Any) -> mm.Array:
 def _random(draw: str) -> Callable[..., mm.Array]:
     def create(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:
         return getattr(mm.random, draw)(shape=tuple(shape), dtype=dtype_of(dtype) or mm.float32)
-
-    return create
-
-
-def _random_like(draw: str) -> Callable[..., mm.Array]:
-    def create(x: mm.Array, *, dtype: Any = None, **options: Any) -> Any:
-        return getattr(mm.random, draw)(shape=x.shape, dtype=dtype_of(dtype) or x.dtype)
 
     return create
 
@@ -116,18 +103,18 @@ CREATION: dict[str, Operator] = {
     "ones": _constant(1),
     "empty": _constant(0),
     "full": _full,
-    "zeros_like": _constant_like(0),
-    "ones_like": _constant_like(1),
-    "empty_like": _constant_like(0),
-    "full_like": _full_like,
-    "new_zeros": _new_constant(0),
-    "new_ones": _new_constant(1),
-    "new_empty": _new_constant(0),
-    "new_full": _new_full,
+    "zeros_like": _like(_constant(0)),
+    "ones_like": _like(_constant(1)),
+    "empty_like": _like(_constant(0)),
+    "full_like": _like(_full),
+    "new_zeros": _new(_constant(0)),
+    "new_ones": _new(_constant(1)),
+    "new_empty": _new(_constant(0)),
+    "new_full": _new(_full),
     "arange": _arange,
     "bernoulli": _bernoulli,
     "rand": _random("uniform"),
     "randn": _random("normal"),
-    "rand_like": _random_like("uniform"),
-    "randn_like": _random_like("normal"),
+    "rand_like": _like(_random("uniform")),
+    "randn_like": _like(_random("normal")),
 }

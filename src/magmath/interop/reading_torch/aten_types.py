@@ -17,7 +17,8 @@ def dtype_of(dtype: torch.dtype | None) -> Any:
     return None if dtype is None else getattr(mm, str(dtype).removeprefix("torch."))
 
 
-def _torch_dtype(x: mm.Array) -> torch.dtype:
+def torch_dtype(x: mm.Array) -> torch.dtype:
+    """Return PyTorch's element type of an array."""
     return getattr(torch, x.dtype.name)  # type: ignore[no-any-return]
 
 
@@ -26,7 +27,7 @@ def _type_sample(x: Any) -> Any:
     if not isinstance(x, mm.Array):
         return x
     shape = (0,) if x.ndim else ()
-    return torch.empty(shape, dtype=_torch_dtype(x), device="meta")
+    return torch.empty(shape, dtype=torch_dtype(x), device="meta")
 
 
 def promoted(*operands: Any) -> list[Any]:
@@ -35,7 +36,9 @@ def promoted(*operands: Any) -> list[Any]:
     arrays = [x for x in operands if isinstance(x, mm.Array)]
     if len({x.dtype for x in arrays}) == 1 and len(arrays) == len(operands):
         return list(operands)
-    shape = () if all(x.ndim == 0 for x in arrays) else (0,)  # of the type of several operands
+    # Of intermediate results: they have dimensions if any operand has, and in `torch.result_type`
+    # operands without dimensions count less.
+    shape = () if all(x.ndim == 0 for x in arrays) else (0,)
     common = _type_sample(operands[0])
     for x in operands[1:]:
         dtype = torch.result_type(common, _type_sample(x))

@@ -171,7 +171,7 @@ def _checked(argument: Any, example: Any) -> Any:
     Raises ShapeError unless it has the extents and numbers that the program was made for.
     """
     if not isinstance(example, torch.Tensor):
-        if argument != example:
+        if getattr(argument, "ndim", 0) or argument != example:
             raise ShapeError(
                 f"TorchModule: was made for the argument {example!r}, was given {argument!r}; call "
                 f"from_torch again with this value"

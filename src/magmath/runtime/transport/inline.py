@@ -14,7 +14,7 @@ import torch
 from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
-from magmath.kernels.thread_count import limit_to_processors, set_threads
+from magmath.kernels.thread_count import BlasThreads, processor_limit, set_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.executable_program import LoadProgram, load_program
@@ -42,14 +42,15 @@ class InlineTransport(Transport):
         self._load = load
         self._worker: Worker | None = None
         self._own_threads = 0
-        """The threads of this process before `start`."""
+        """The threads of torch before `start`."""
+        self._own_blas_threads: BlasThreads | None = None
+        """Those of every BLAS if `start` has changed them."""
 
     def start(self, handle_reply: HandleReply) -> list[Hello]:
         self._own_threads = torch.get_num_threads()
-        if self.options.threads is not None:
-            set_threads(self.options.threads)
-        else:
-            limit_to_processors()
+        if count := self.options.threads or processor_limit():
+            self._own_blas_threads = BlasThreads()
+            set_threads(count)
         self._handle_reply = handle_reply
         self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._load)
         self._worker.poll = self._poll
@@ -128,8 +129,9 @@ class InlineTransport(Transport):
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-            if torch.get_num_threads() != self._own_threads:
-                set_threads(self._own_threads)
+            if self._own_blas_threads is not None:
+                torch.set_num_threads(self._own_threads)
+                self._own_blas_threads.restore()
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
         return self._handle_reply(0, Progress(command.ticket, steps, values), None)

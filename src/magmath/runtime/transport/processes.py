@@ -12,7 +12,6 @@ import os
 import secrets
 import shlex
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +21,8 @@ from typing import Final, final
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from magmath.core.python_processes import module_command
+from magmath.core.resources import processor_count
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
 from magmath.runtime.failures import exception_from
 from magmath.runtime.health import PREFIX, ConnectionWatch, ProcessWatch, remove_pool_directory
@@ -56,7 +57,7 @@ _CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
 """Maximum bytes of a socket path, with a margin."""
 
-WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.process")
+WORKER_COMMAND: Final = module_command("magmath.runtime.process")
 
 
 @final
@@ -297,7 +298,7 @@ class ProcessTransport(Transport):
         self._hellos[rank] = hello
         self._connections.add(frame, rank)
         if hello.host == socket.gethostname():
-            self._processes.add(rank, hello.pid)
+            self._processes.add(rank, hello.pid, self.directory)
 
     def _lost(self, ended: list[int]) -> WorkerLost:
         """Return the error that names the worker that was lost first, and how."""
@@ -334,9 +335,9 @@ class ProcessTransport(Transport):
         killed = cause is not None and is_sigkill(cause)
         if cause is not None and not killed:
             return None
-        here = [h.pid for h in self._hellos.values() if h.host == socket.gethostname()]
-        evidence = self._watch.evidence(here)
-        if evidence is None and killed and len(here) < len(self._hellos):
+        evidence = self._watch.evidence(self._processes.pids.values())
+        has_others = any(hello.host != socket.gethostname() for hello in self._hellos.values())
+        if evidence is None and killed and has_others:
             evidence = "a process that is killed on another host is most often killed for memory"
         if evidence is None:
             return None
@@ -361,7 +362,7 @@ class _SingleKeyPolicy:
 
 def _start_timeout(workers: int) -> float:
     """Return the start timeout in seconds: longer if workers share processors."""
-    processors = len(os.sched_getaffinity(0))
+    processors = processor_count()
     return START_SECONDS + SHARED_START_SECONDS * max(0, workers - processors) / processors
 
 

@@ -18,7 +18,7 @@ import torch
 from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
-from magmath.kernels.thread_count import set_threads
+from magmath.kernels.thread_count import BlasThreads, set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
 from magmath.runtime.executable_program import LoadProgram, load_program
@@ -71,10 +71,22 @@ class ThreadTransport(Transport):
         # Not a SimpleQueue: its `get` may wait forever if a signal arrives near the timeout.
         self._outbox: queue.Queue[_Mail] = queue.Queue()
         self._threads: list[threading.Thread] = []
+        self._own_blas_threads: BlasThreads | None = None
+        """The threads of every BLAS before the workers change them; set by `start`."""
 
     def start(self, handle_reply: HandleReply) -> list[Hello]:
         self._handle_reply = handle_reply
-        own_threads = torch.get_num_threads()
+        self._own_blas_threads, own_threads = BlasThreads(), torch.get_num_threads()
+        try:
+            return self._started()
+        except BaseException:  # of a worker, or Ctrl-C
+            self.close(force=True)
+            raise
+        finally:
+            torch.set_num_threads(own_threads)  # those of the workers apply to their threads only
+
+    def _started(self) -> list[Hello]:
+        """Start the threads of the workers, and return their Hello messages."""
         for rank in range(self.size):
             thread = threading.Thread(
                 target=self._serve, args=(rank,), name=f"magmath-worker-{rank}", daemon=True
@@ -85,11 +97,9 @@ class ThreadTransport(Transport):
         while len(hellos) < self.size:
             reply = decode_reply(self._outbox.get()[1][0])
             if isinstance(reply, Failure):
-                self.close(force=True)
                 raise exception_from(reply)
             if isinstance(reply, Hello):
                 hellos[reply.rank] = reply
-        torch.set_num_threads(own_threads)  # the workers' setting applies to their threads only
         return [hellos[rank] for rank in range(self.size)]
 
     def send(
@@ -119,6 +129,8 @@ class ThreadTransport(Transport):
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
+        if self._own_blas_threads is not None:
+            self._own_blas_threads.restore()
 
     def _serve(self, rank: int) -> None:
         port = _QueuePort(rank, self._inboxes[rank], self._outbox)
