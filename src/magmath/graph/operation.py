@@ -9,6 +9,7 @@ until the place pass chooses one, except for leaves whose data are stored alread
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -252,6 +253,14 @@ def _count_recording_blocks(change: int) -> None:
     with _recording_lock:
         _recording_blocks += change
         _new_node = _recorded_node if _recording_blocks else Node
+
+
+def _forget_other_threads() -> None:
+    """Count only the blocks of this thread, the only one that a forked process has."""
+    _count_recording_blocks(len(_recordings.sets) - _recording_blocks)
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 @contextmanager
