@@ -429,6 +429,45 @@ def test_the_module_has_the_mean_of_replicas_after_an_error_of_a_reporter(
             assert np.abs(v.numpy()).max() > 0
 
 
+class _BadFile:
+    """A source whose sixth batch cannot be read."""
+
+    labels = np.zeros((64, 1), np.float32)
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def read(self, indices: Any, random: Any) -> Any:
+        self.batches += 1
+        if self.batches > 6:  # the first one is an example
+            raise ValueError("a bad file")
+        return np.ones((len(indices), 4), np.float32)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("cause", ["source", "index"])
+def test_the_module_has_the_mean_of_replicas_after_an_error_of_the_data(
+    kind: str, workers: int, cause: str
+) -> None:
+    """A batch that cannot be read, or that makes a step fail."""
+    tokens = np.zeros((64, 4), np.int64)
+    tokens[40:] = 7
+    source = _BadFile() if cause == "source" else (tokens, np.zeros((64, 1), np.float32))
+    layers = [nn.Embedding(5, 2), nn.Flatten()] if cause == "index" else []
+    with current(kind, workers):
+        net = nn.NeuralNetwork(
+            [*layers, nn.Dense(1)], loss="mean_squared_error",
+            optimizer=mm.optim.GradientDescent(0.1),
+        )  # fmt: skip
+        strategy = WeightAveraging(2)
+        loader = mm.data.Loader(source, batch_size=8, shuffle=False, threads=0)
+        with pytest.raises((ValueError, IndexError)):
+            net.fit(loader, strategy=strategy)
+        assert net.optimizer.steps == 5
+        for v in net.module.parameters():
+            np.testing.assert_allclose(v.numpy(), strategy.weights(v).numpy().mean(0))
+
+
 def test_asynchronous_updates_need_stored_samples() -> None:
     x = np.ones((8, 4), "float32")
     with mm.init(workers=2, launcher="threads"):
