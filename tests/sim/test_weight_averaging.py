@@ -369,6 +369,15 @@ def test_samples_beyond_equal_parts_are_left_out(count: int, batch_size: int, us
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.filterwarnings("error")
+def test_fewer_samples_than_replicas_are_an_error_without_a_warning() -> None:
+    x = np.ones((5, 3), np.float32)
+    with current("inline"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(1)], loss="mean_squared_error")
+        with pytest.raises(ShapeError, match="8 replicas"):
+            net.fit(x, x[:, :1], batch_size=32, strategy=WeightAveraging(8))
+
+
 @pytest.mark.parametrize("strategy", ["auto", "weight-averaging:2:1"])
 def test_a_loss_without_gradient_is_an_error(strategy: str) -> None:
     loss = lambda y, z: mm.mean(mm.stop_gradient(y))  # noqa: E731
