@@ -129,6 +129,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """Swap the arrays of this handle and another one."""
         self._number, other._number = other.number, self.number
         self.origin, other.origin = other.origin, self.origin
+        self.reuse, other.reuse = other.reuse, self.reuse
         self.fetched_tensor = other.fetched_tensor = None
         self.host_array = other.host_array = None
         assert self.owner is not None
