@@ -271,7 +271,7 @@ class Trainer(metaclass=KeywordHints):
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
         feed_now = self._feeds(request)
-        feed_now()  # makes the parameters, to which a checkpoint may assign values
+        feed_now()  # the first call makes the parameters, to which a checkpoint may assign values
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)
@@ -298,19 +298,20 @@ class Trainer(metaclass=KeywordHints):
         """Return a function that returns the feed of `fit` for the trainer as it is now: another
         one after a change of the strategy, the module or the loss, which divide, convert or check
         the data."""
-        of: tuple[object, ...] = ()
+        made_for: tuple[object, ...] = ()
         feed: Feed | None = None
 
         def feed_now() -> Feed:
-            nonlocal feed, of
+            nonlocal feed, made_for
             strategy = self._strategies.of(self.strategy)
-            of_now = strategy, self.module, self.loss, self.dtype
-            if feed is None or not are_identical(of, of_now):
+            wanted = strategy, self.module, self.loss, self.dtype
+            if feed is None or not are_identical(made_for, wanted):
                 alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
                 feed = self._data.training_feed(
                     request.samples, request.batch_size, request.shuffle, strategy, alone=alone
                 )
-                of = strategy, self.module, self.loss, self.dtype  # which it has built
+                # The dtype may be that of parameters that were made just now.
+                made_for = strategy, self.module, self.loss, self.dtype
             return feed
 
         return feed_now
