@@ -7,7 +7,7 @@ with such operands need not keep what it overwrites (`engine/fallible_operations
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -42,23 +42,13 @@ def _is_computable(node: Node) -> bool:
 
 @final
 class _Step(NamedTuple):
-    """The check of an operand of a node; without one, the computation of the node's value."""
+    """The check of an operand of a node; or, without one, the computation of the node's value from
+    those of its inputs."""
 
     node: Node
-    operand: Node | None = None
+    reads: Sequence[Node]
     check: OperandCheck | None = None
-
-    def run(self, values: dict[Node, Any]) -> None:
-        """Check the operand, or add the value of the node to those of its inputs."""
-        try:
-            if self.check is None:
-                values[self.node] = _value(self.node, values)
-            else:
-                self.check(values[self.operand])  # type: ignore[index]
-        except Exception as error:
-            attach_user_line(error, self.node)
-            add_user_line(error)
-            raise
+    compute: Callable[[Mapping[Node, Any]], Any] | None = None
 
 
 @final
@@ -71,16 +61,17 @@ class NumberChecks:
 
     def __init__(self, graph: Graph, numbers: Sequence[Node]) -> None:
         checks = list(_checks_of(graph, set(numbers)))
-        needed = topological([step.operand for step in checks if step.operand is not None])
+        needed = topological([x for step in checks for x in step.reads])
         position = {node: i for i, node in enumerate(graph.nodes)}
-        steps = [*checks, *[_Step(node) for node in needed if not node.is_leaf]]
+        steps = [*checks, *[_computation(node) for node in needed if not node.is_leaf]]
         # The operands of a node are checked before it is computed.
         steps.sort(key=lambda step: (position[step.node], step.check is None))
         self._constants: dict[Node, Any] = {}
         """The values of operands that are computed from constants alone."""
         self._steps = [step for step in steps if not self._is_done(step)]
-        self._positions = [i for i, leaf in enumerate(numbers) if leaf in set(needed)]
-        self._leaves = [numbers[i] for i in self._positions]
+        is_needed = set(needed).__contains__
+        self._positions = [i for i, leaf in enumerate(numbers) if is_needed(leaf)]
+        self._leaves = [(numbers[i], _numpy_type(numbers[i])) for i in self._positions]
         self._has_computed = any(step.check is None for step in self._steps)
         self._checked: list[Number] | None = None
         """The numbers of the last check that has succeeded."""
@@ -94,25 +85,40 @@ class NumberChecks:
         read = [numbers[i] for i in self._positions]
         if read == self._checked:
             return
-        values = dict(self._constants)
-        for leaf, number in zip(self._leaves, read, strict=True):
-            is_operand = self._has_computed
-            values[leaf] = np.array(number, numpy_name(leaf.dtype)) if is_operand else number
-        for step in self._steps:
-            step.run(values)
+        pairs = zip(self._leaves, read, strict=True)
+        if self._has_computed:
+            arrays = {leaf: np.array(number, dtype) for (leaf, dtype), number in pairs}
+            with np.errstate(all="ignore"):
+                _run(self._steps, {**self._constants, **arrays})
+        else:
+            _run(self._steps, {**self._constants, **{leaf: number for (leaf, _), number in pairs}})
         self._checked = read
 
     def _is_done(self, step: _Step) -> bool:
         """Return True for a step that depends on no numbers and succeeds, so that it needs no
         repetition."""
-        read = step.node.inputs if step.check is None else (step.operand,)
-        if not self._constants.keys() >= set(read):
+        if not self._constants.keys() >= set(step.reads):
             return False
         try:
-            step.run(self._constants)
+            with np.errstate(all="ignore"):
+                _run((step,), self._constants)
         except Exception:  # it is raised before each run
             return False
         return True
+
+
+def _run(steps: Sequence[_Step], values: dict[Node, Any]) -> None:
+    """Check operands, and add the values of nodes to those of their inputs."""
+    for node, reads, check, compute in steps:
+        try:
+            if check is not None:
+                check(values[reads[0]])
+            elif compute is not None:
+                values[node] = compute(values)
+        except Exception as error:
+            attach_user_line(error, node)
+            add_user_line(error)
+            raise
 
 
 def _checks_of(graph: Graph, numbers: set[Node]) -> Iterator[_Step]:
@@ -126,10 +132,18 @@ def _checks_of(graph: Graph, numbers: set[Node]) -> Iterator[_Step]:
             read = {x for x in topological((operand,)) if x.operation is SCALAR}
             # The program lacks the numbers of an operation that it does not compute.
             if is_checked_before_runs(node, i) and read <= numbers:
-                yield _Step(node, operand, checked.check(node, i))
+                yield _Step(node, (operand,), check=checked.check(node, i))
 
 
-def _value(node: Node, inputs: Mapping[Node, Any]) -> Any:
-    with np.errstate(all="ignore"):
-        value = node.operation.reference(*[inputs[x] for x in node.inputs], **node.attributes)
-    return np.asarray(value, numpy_name(node.dtype))
+def _computation(node: Node) -> _Step:
+    reference, inputs, dtype = node.operation.reference, node.inputs, _numpy_type(node)
+    attributes = dict(node.attributes)
+
+    def compute(values: Mapping[Node, Any]) -> Any:
+        return np.asarray(reference(*[values[x] for x in inputs], **attributes), dtype)
+
+    return _Step(node, inputs, compute=compute)
+
+
+def _numpy_type(node: Node) -> np.dtype[Any]:
+    return np.dtype(numpy_name(node.dtype))
