@@ -384,7 +384,7 @@ def symmetric_heap(comm: Communicator) -> None:
     for block, number in held:
         for rank in range(comm.size):
             assert (heap.peer(block, rank) == (number * 7 + rank) % 251).all()
-        assert heap.leader(block).data_ptr() == heap.peer(block, 0).data_ptr()
+        assert heap.shared_memory_of(block).data_ptr() == heap.peer(block, 0).data_ptr()
     comm.barrier()
 
 

@@ -27,7 +27,7 @@ class CountingCommunicator(Communicator):
 
     def __init__(self, inner: Communicator) -> None:
         super().__init__(
-            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.cores
+            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.processors
         )
         self._inner = inner
         self.reset()

@@ -142,13 +142,13 @@ def contributors(layout: Layout, worker: int) -> list[int]:
     pending = [axis for axis, name in enumerate(layout.partial) if name is not None]
     own = layout.mesh.coordinate(worker)
     assert own is not None
-    found = []
+    result = []
     for steps in product(*[range(layout.mesh.shape[axis]) for axis in pending]):
         place = list(own)
         for axis, step in zip(pending, steps, strict=True):
             place[axis] = step
-        found.append(layout.mesh.workers[np.ravel_multi_index(place, layout.mesh.shape)])
-    return found
+        result.append(layout.mesh.workers[np.ravel_multi_index(place, layout.mesh.shape)])
+    return result
 
 
 def distribute(layout: Layout, random: np.random.Generator) -> tuple[Local, NDArray[np.int64]]:

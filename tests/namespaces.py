@@ -88,19 +88,19 @@ class Hosts:
 
     def all_processes(self) -> list[int]:
         """Return the processes of all hosts."""
-        found = [self._run(f"ip netns pids {self._prefix}{name}") for name in ("a", "b", "c")]
-        return [int(word) for pids in found for word in pids.split()]
+        result = [self._run(f"ip netns pids {self._prefix}{name}") for name in ("a", "b", "c")]
+        return [int(word) for pids in result for word in pids.split()]
 
     def describe(self) -> str:
         """Return the processes, links and connections of all hosts, to explain a failure."""
         commands = ("ip -brief link", "ip neigh", "ss -tanp")
-        found = [
+        result = [
             f"{name}: {command}\n{self._try(f'ip netns exec {self._prefix}{name} {command}')}"
             for name in ("a", "b", "c")
             for command in commands
         ]
         pids = ",".join(map(str, self.all_processes())) or "0"
-        return "\n".join([*found, self._try(f"ps -o pid,ppid,stat,wchan:20,args -p {pids}")])
+        return "\n".join([*result, self._try(f"ps -o pid,ppid,stat,wchan:20,args -p {pids}")])
 
     def remove(self) -> None:
         """Remove the namespaces and their links."""

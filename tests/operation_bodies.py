@@ -41,7 +41,7 @@ def leaf(engine: Engine, tensor: torch.Tensor, layout: Layout | None = None) -> 
 
 def values(engine: Engine, *nodes: Node) -> list[torch.Tensor]:
     """The nodes' values, computed in one program."""
-    return [engine.pool.get(remote_array_of(known).number) for known in engine.evaluate(nodes)]
+    return [engine.pool.get(remote_array_of(known).array_id) for known in engine.evaluate(nodes)]
 
 
 def applied(
@@ -193,8 +193,8 @@ def along(name: str, direction: Any) -> Any:
 
 def check_first_gradient(engine: Engine, name: str, case: Case, by: Sequence[int]) -> None:
     """The gradient is what central differences of the NumPy reference are."""
-    found = values(engine, *slopes_of(engine, name, case, by))
-    for position, slope in zip(by, found, strict=True):
+    result = values(engine, *slopes_of(engine, name, case, by))
+    for position, slope in zip(by, result, strict=True):
         x = case.operands[position]
         differences = np.zeros(tuple(x.shape))
         for index in np.ndindex(*x.shape):
@@ -230,9 +230,9 @@ def check_second_gradient(engine: Engine, name: str, case: Case, by: Sequence[in
             for h in (STEP, -STEP)
         ]
         difference = (ends[0] - ends[1]) / (2 * STEP)
-        found = float(np.sum(slope.numpy() * direction))
+        result = float(np.sum(slope.numpy() * direction))
         np.testing.assert_allclose(
-            found, difference, rtol=1e-5, atol=1e-5, err_msg=f"{name} by {position}, twice"
+            result, difference, rtol=1e-5, atol=1e-5, err_msg=f"{name} by {position}, twice"
         )
 
 
@@ -280,13 +280,13 @@ def check_gradient_any_layout(
     """The gradient does not depend on the layouts of the operands."""
     at = data.draw(all_placements(case.operands, engine))
     expected = values(one, *slopes_of(one, name, case, by))
-    for found, known in zip(
+    for actual, known in zip(
         values(engine, *slopes_of(engine, name, case, by, at)), expected, strict=True
     ):
-        assert from_torch(found.dtype) == float64
+        assert from_torch(actual.dtype) == float64
         # Where the problem is ill-conditioned, rounding is as large as the largest slope allows.
         largest = max(1.0, float(known.abs().max())) if known.numel() else 1.0
-        check_close(found / largest, known / largest, (name, case, at))
+        check_close(actual / largest, known / largest, (name, case, at))
 
 
 # layouts and types -------------------------------------------------------------------------------

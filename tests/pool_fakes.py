@@ -23,7 +23,7 @@ from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Call, Program, Slot
-from magmath.runtime.bound_program import ProgramWorker
+from magmath.runtime.executable_program import ProgramWorker
 
 
 def fake_program(

@@ -64,12 +64,12 @@ def _held() -> set[Path]:
 
 def started_with(name: str, value: str) -> list[int]:
     """The living processes that had this variable of the environment when they began."""
-    found = []
+    result = []
     for process in _others():
         with suppress(OSError):
             if f"{name}={value}" in _text(process / "environ").split("\0"):
-                found.append(int(process.name))
-    return found
+                result.append(int(process.name))
+    return result
 
 
 def _others() -> list[Path]:

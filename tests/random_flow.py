@@ -151,7 +151,7 @@ def numpy_value(f: Function, x: Any, w: Any) -> tuple[Any, list[Any]]:
 
 def numpy_gradient(f: Function, x: Any, w: Any, step: float = 1e-5) -> list[Any] | None:
     """Return the gradients of the sum by central differences; None if a decision changes nearby."""
-    found, (_, taken) = [], numpy_value(f, x, w)
+    result, (_, taken) = [], numpy_value(f, x, w)
     for part in (0, 1):
         slope = np.zeros(3)
         for i in range(3):
@@ -164,5 +164,5 @@ def numpy_gradient(f: Function, x: Any, w: Any, step: float = 1e-5) -> list[Any]
                     return None
                 sides.append(value.sum())
             slope[i] = (sides[0] - sides[1]) / (2 * step)
-        found.append(slope)
-    return found
+        result.append(slope)
+    return result

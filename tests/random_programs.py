@@ -93,14 +93,14 @@ def random_program(choice: Random, steps: int = 6) -> tuple[Program, list[str]]:
     ]
 
     def run(lib: Any, x: Any, y: Any) -> list[Any]:
-        found, key = [], y
+        result, key = [], y
         for name, axis, where, swaps in plan:
             k = 1 + int(where * (x.shape[0] - 2))
             z = STEPS[name](lib, x, y, key, axis, k)
             z = z / (1.0 + lib.abs(z).max())
-            found.append(z.sum())
+            result.append(z.sum())
             x, y = (y, z) if swaps else (z, x)
-        return [x, y, *found]
+        return [x, y, *result]
 
     return run, [name for name, *_ in plan]
 
@@ -117,9 +117,9 @@ def placed(choice: Random, *arrays: Any) -> list[mm.Array]:
     return [mm.asarray(x, layout=choice.choice(RULES)) for x in arrays]
 
 
-def numbers(found: list[Any]) -> list[Any]:
+def numbers(result: list[Any]) -> list[Any]:
     """The results as NumPy arrays."""
-    return [np.asarray(x) for x in found]
+    return [np.asarray(x) for x in result]
 
 
 UPDATES: dict[str, Callable[..., Any]] = {
@@ -165,15 +165,15 @@ def random_assignments(choice: Random, shape: tuple[int, int], steps: int = 16) 
 
             return compiled(function)
 
-        calls, found = [calling(updates) for updates in functions], []
+        calls, result = [calling(updates) for updates in functions], []
         for layout, (action, kind, name, other) in zip(layouts, plan, strict=True):
             if action == "call":
                 x = rows if lib is np else mm.asarray(rows, layout=layout)
-                found += calls[kind < "m"](x)
+                result += calls[kind < "m"](x)
             elif action == "keep":  # a reader of the former value keeps its memory from reuse
-                found.append(variables[name] + 0.0)
+                result.append(variables[name] + 0.0)
             else:
                 assign([(kind, name, other)])
-        return [*found, *[variables[name] + 0.0 for name in "abc"]]
+        return [*result, *[variables[name] + 0.0 for name in "abc"]]
 
     return run

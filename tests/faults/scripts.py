@@ -67,8 +67,8 @@ def with_tmpfs(place: str, size: str) -> list[str]:
 def may_mount() -> bool:
     """Whether this process may mount a file system of its own."""
     command = [*with_tmpfs("/mnt", "64k"), "true"]
-    found = shutil.which("unshare") is not None and os.path.isdir("/mnt")
-    return found and subprocess.run(command, capture_output=True).returncode == 0
+    is_available = shutil.which("unshare") is not None and os.path.isdir("/mnt")
+    return is_available and subprocess.run(command, capture_output=True).returncode == 0
 
 
 def as_unknown_user() -> list[str]:
@@ -91,7 +91,8 @@ def as_unknown_user() -> list[str]:
 
 def may_change_user() -> bool:
     """Whether this process may become that user."""
-    found = shutil.which("setpriv") is not None and os.getuid() == 0
+    is_available = shutil.which("setpriv") is not None and os.getuid() == 0
     return (
-        found and subprocess.run([*as_unknown_user(), "true"], capture_output=True).returncode == 0
+        is_available
+        and subprocess.run([*as_unknown_user(), "true"], capture_output=True).returncode == 0
     )

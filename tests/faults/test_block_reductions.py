@@ -153,13 +153,13 @@ def test_operands_that_fit_are_planned_without_blocks(kind: str, workers: int) -
 
 
 def test_deterministic_results_do_not_depend_on_the_workers() -> None:
-    found = []
+    result = []
     for workers in (1, 2, 3, 4):
         with tight("exact", workers):
             x = mm.random.normal(shape=(240, 77), dtype="float32")
-            found.append([mm.sum(mm.exp(x), axis=axis).numpy() for axis in (0, 1, (0, 1))])
-    for other in found[1:]:
-        for one, same in zip(found[0], other, strict=True):
+            result.append([mm.sum(mm.exp(x), axis=axis).numpy() for axis in (0, 1, (0, 1))])
+    for other in result[1:]:
+        for one, same in zip(result[0], other, strict=True):
             assert np.array_equal(one, same)
 
 

@@ -146,8 +146,8 @@ def _work(seed: int) -> None:
         elif action < 8:
             CACHE.write(name, right)
         elif action < 14:
-            found = CACHE.read(name)
-            assert found is None or found.strip(name.encode()) == b"", name
+            result = CACHE.read(name)
+            assert result is None or result.strip(name.encode()) == b"", name
         else:
             assert CACHE.get(name, lambda right=right: right).strip(name.encode()) == b""
 

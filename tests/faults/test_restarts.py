@@ -114,11 +114,11 @@ def test_weights_are_those_of_an_undisturbed_run(
     history, weights = _undisturbed(tmp_path / "whole", strategy())
     _start()
     with caplog.at_level(logging.WARNING):
-        again, found, count = _trained(tmp_path / "part", strategy(), *kills, restarts=len(kills))
+        again, result, count = _trained(tmp_path / "part", strategy(), *kills, restarts=len(kills))
     assert again.loss == history.loss
     assert count == 4
     for name, value in weights.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(result[name], value, err_msg=name)
     assert caplog.text.count("was lost: Killed") == len(kills)
     assert "training continues from the checkpoint with 2 workers" in caplog.text
 
@@ -135,11 +135,11 @@ def test_fewer_workers_go_on_if_the_same_do_not_start(
         return start_pool(options)
 
     monkeypatch.setattr("magmath.runtime.start_pool", started)
-    again, found, _ = _trained(tmp_path / "part", "data", 1, restarts=1)
+    again, result, _ = _trained(tmp_path / "part", "data", 1, restarts=1)
     assert mm.pool().workers == 1
     assert again.loss == history.loss
     for name, value in weights.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(result[name], value, err_msg=name)
 
 
 def test_losses_beyond_the_number_of_restarts_are_errors(tmp_path: Path) -> None:

@@ -179,10 +179,10 @@ def test_recorded_steps_compute_what_others_do() -> None:
 
     for i in range(20):
         x, rate = rng.random((8, 20), dtype=np.float32), 0.01 / (i + 1)
-        found = step(mm.asarray(x), rate).numpy()
+        result = step(mm.asarray(x), rate).numpy()
         y = np.tanh(x @ counterpart)
         counterpart -= rate * (x.T @ y)
-        np.testing.assert_allclose(found, y.sum(0), rtol=1e-4)
+        np.testing.assert_allclose(result, y.sum(0), rtol=1e-4)
     np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-4, atol=1e-5)
 
 

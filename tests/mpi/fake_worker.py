@@ -14,4 +14,4 @@ from pool_fakes import FakeExecutable
 
 if __name__ == "__main__":
     worker_exit.STUCK_SECONDS = int(os.environ.get("STUCK_SECONDS", "10"))  # type: ignore[misc]
-    sys.exit(main(bind=FakeExecutable))
+    sys.exit(main(load=FakeExecutable))

@@ -49,17 +49,17 @@ def is_asynchronous(weights: dict[str, np.ndarray]) -> bool:
     history = network().fit(
         X, Y, batch_size=10, epochs=20, strategy=mm.parallel.Asynchronous(4, servers=4)
     )
-    delays = [np.arange(5)[: len(x["histogram"])] @ x["histogram"] for x in history.staleness]
-    counts = [sum(one["histogram"]) for one in history.staleness]
-    print(history, history.staleness[-1], flush=True)
+    delays = [np.arange(5)[: len(x["histogram"])] @ x["histogram"] for x in history.delays]
+    counts = [sum(one["histogram"]) for one in history.delays]
+    print(history, history.delays[-1], flush=True)
     learns = history.loss[-1] < 0.8 * history.loss[0]
-    within = all(one["max"] <= 4 for one in history.staleness)
+    within = all(one["max"] <= 4 for one in history.delays)
     return same and learns and within and counts == [12] * 20 and sum(delays) > 0
 
 
-def equal(found: Any, expected: Any, limit: float) -> bool:
+def equal(actual: Any, expected: Any, limit: float) -> bool:
     names = expected if isinstance(expected, dict) else range(len(expected))
-    return all(np.allclose(found[name], expected[name], limit, limit) for name in names)
+    return all(np.allclose(actual[name], expected[name], limit, limit) for name in names)
 
 
 def lose(command: str) -> None:

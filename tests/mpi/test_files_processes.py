@@ -20,8 +20,8 @@ def test_three_processes_write_what_two_read(suffix: str, tmp_path: Path) -> Non
         array = mm.asarray(truth, layout=mm.Layout.cyclic(1, 4))
         mm.save(path, array if suffix == ".npy" else {"x": array})
     with current("processes", 2):
-        found = mm.load(path, layout=mm.Layout.split(0))
-        back = found if suffix == ".npy" else found["x"]
+        result = mm.load(path, layout=mm.Layout.split(0))
+        back = result if suffix == ".npy" else result["x"]
         np.testing.assert_array_equal(np.asarray(back), truth)
         assert float(mm.sum(back)) == pytest.approx(truth.sum(), rel=1e-3)
 

@@ -26,15 +26,15 @@ def test_processes_ask_one_another(workers: int) -> None:
         x, at = (mm.asarray(v, layout=by_rows) for v in (values, places))
         picked = x[at]
         slope = mm.grad(mm.sum(picked * picked), [x])[0]
-        found = mm.searchsorted(mm.sort(x), mm.asarray(values[::2].copy(), layout=by_rows))
-        for y in (picked, slope, found):
+        actual = mm.searchsorted(mm.sort(x), mm.asarray(values[::2].copy(), layout=by_rows))
+        for y in (picked, slope, actual):
             assert " collectively in " in str(y.explain())
         np.testing.assert_array_equal(np.asarray(picked), values[places])
         expected = np.zeros(N)
         np.add.at(expected, places, 2 * values[places])
         np.testing.assert_allclose(np.asarray(slope), expected, rtol=1e-12)
         np.testing.assert_array_equal(
-            np.asarray(found), np.searchsorted(np.sort(values), values[::2])
+            np.asarray(actual), np.searchsorted(np.sort(values), values[::2])
         )
         written, expected = mm.asarray(values, layout=by_rows), values.copy()
         written[at] = mm.asarray(np.arange(float(N)), layout=by_rows)

@@ -150,10 +150,10 @@ def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.Mon
     watched.add(3, sleeper.pid)
 
     def looks(*times: float) -> list[int | None]:
-        found = []
+        result = []
         for clock[0] in times:
-            found.append(watched.stopped())
-        return found
+            result.append(watched.stopped())
+        return result
 
     assert eventually(lambda: " T " in Path(f"/proc/{sleeper.pid}/stat").read_text())
     assert looks(0.5, 1.0, 2.0) == [None] * 3

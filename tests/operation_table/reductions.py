@@ -1,4 +1,4 @@
-"""Reductions and scans, of whole axes and of their segments."""
+"""Reductions and cumulative functions, of whole axes and of their segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.core.dtypes import uint8
-from magmath.ops import scans
+from magmath.ops.cumulative import long_sum_dtype
 from operation_table.draws import ANY, BOOL, COMPLEX, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
 
 
@@ -80,16 +80,16 @@ def _segment_totals(draws: Draws) -> Case:
 
 
 def _names(draws: Draws) -> list[str]:
-    """The names of the scans that take the drawn type by segments."""
+    """The names of the cumulative functions that take the drawn type by segments."""
     is_ordered = draws.dtype.kind in ("int", "float") or draws.dtype is uint8
     return ["sum", "prod", *(["max", "min"] if is_ordered else [])]
 
 
-def _segment_scan(draws: Draws) -> Case:
+def _segment_cumulative(draws: Draws) -> Case:
     (x,), attributes = (case := _segment_totals(draws)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
     is_extremum = attributes["name"] in ("max", "min")
-    wide = draws if is_extremum else replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
+    wide = draws if is_extremum else replace(draws, dtype=long_sum_dtype(draws.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
     return Case((x, totals), attributes)
 
@@ -109,7 +109,7 @@ ROWS: dict[str, Row] = {
     "segment_positions": Row(_segment_positions, REAL),
     "segment_elements": Row(_segment_elements, REAL),
     "segment_totals": Row(_segment_totals, NUMERIC),
-    "segment_scan": Row(_segment_scan, NUMERIC),
+    "segment_cumulative": Row(_segment_cumulative, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
     **dict.fromkeys(["segment_sum", "segment_prod"], Row(_begun_segments("count"), _FULL, (0,))),

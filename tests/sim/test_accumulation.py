@@ -49,10 +49,10 @@ def test_parts_need_the_memory_of_one_part_and_one_exchange(
         whole = explained(of(name, 1))
         moved = sum(step.nbytes for step in whole.instructions)
         for parts in (4, 16):
-            found = explained(of(name, parts))
+            result = explained(of(name, parts))
             fixed = 6 * parameters + 24 * SAMPLES  # gradients, their sums, messages; random order
-            assert found.temporaries <= 1.3 * whole.temporaries / parts + fixed, parts
-            total = sum(step.nbytes for step in found.instructions)
+            assert result.temporaries <= 1.3 * whole.temporaries / parts + fixed, parts
+            total = sum(step.nbytes for step in result.instructions)
             numbers = 8 * SAMPLES + 4 * workers * parts  # of the samples; the sums of the losses
             assert total <= max(moved, 2 * (workers - 1) * parameters) + numbers, parts
 
@@ -141,7 +141,7 @@ def test_losses_of_other_weights_than_samples(
     as there are columns."""
     y = np.where(DRAW.random(40) < 0.4, -1, Y[:40])
     y[:5] = -1
-    found = []
+    result = []
     with current(kind, workers):
         for strategy in ("data", DataParallel(accumulate=4), Auto(accumulate=3)):
             net = nn.Sequential(nn.Dense(16, activation="tanh"), nn.Dense(5))
@@ -157,9 +157,9 @@ def test_losses_of_other_weights_than_samples(
                 net, loss, mm.optim.Momentum(0.01), seed=1, strategy=strategy
             )
             history = trainer.fit(X[:40], y, batch_size=20, epochs=2, shuffle=False)
-            found.append([*history.step_losses, *net.layers[0].weight.numpy().ravel()])
-    for other in found[1:]:
-        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
+            result.append([*history.step_losses, *net.layers[0].weight.numpy().ravel()])
+    for other in result[1:]:
+        np.testing.assert_allclose(other, result[0], rtol=1e-4, atol=1e-5)
 
 
 def test_losses_that_are_no_sums_over_the_samples_are_told_of() -> None:
@@ -189,7 +189,7 @@ def test_small_last_batches_have_fewer_parts(kind: str, workers: int, last: int)
 def test_dynamic_loss_scales_are_those_of_the_whole_batch(strategy: Any) -> None:
     """A part's loss is weighted before it is scaled, so its cotangents overflow where those of the
     batch do. Gradients of weights are small here: their sums would overflow later, in parts."""
-    found = {}
+    result = {}
     for parts in (1, 4):
         with current("shared", 2):
             scale = mm.optim.LossScale(2.0**24, growth_interval=2)
@@ -200,7 +200,7 @@ def test_dynamic_loss_scales_are_those_of_the_whole_batch(strategy: Any) -> None
             )  # fmt: skip
             history = trainer.fit(X[:128] * 0.01, Y[:128], batch_size=32, epochs=3, shuffle=False)
             state = {name: float(v) for name, v in scale.state().items()}
-            found[parts] = (state, history.step_losses)
-    assert found[1][0] == found[4][0]
-    assert found[1][0]["skipped"] > 0
-    np.testing.assert_allclose(found[1][1], found[4][1], rtol=2e-2)
+            result[parts] = (state, history.step_losses)
+    assert result[1][0] == result[4][0]
+    assert result[1][0]["skipped"] > 0
+    np.testing.assert_allclose(result[1][1], result[4][1], rtol=2e-2)

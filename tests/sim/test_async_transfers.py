@@ -240,7 +240,7 @@ def two_products(kind: str) -> tuple[Graph, list[np.ndarray]]:
     engine = engine_of(kind, 2)
     x, y = rows(10), rows(11)
     mm.evaluate(x, y)
-    first, second = x.evaluated(), y.evaluated()
+    first, second = x.evaluated_leaf(), y.evaluated_leaf()
     columns = Layout.even((SIDE, SIDE), engine.pool.mesh, 1)
     moved = redistribute(call("square", first), columns)
     other = second
@@ -286,7 +286,7 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         assert f"concurrently with the next {move.overlapped}" in str(compiled.program)
         outputs, _ = engine.runs.run(compiled, graph.leaves)
         for data, value in zip(outputs, expected, strict=True):
-            actual = engine.pool.get(data.number).numpy()
+            actual = engine.pool.get(data.array_id).numpy()
             np.testing.assert_allclose(actual, value, rtol=1e-4)
         assert all(event.is_set() for event in waits)
 

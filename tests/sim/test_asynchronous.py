@@ -66,10 +66,10 @@ def state(net: nn.NeuralNetwork) -> dict[str, np.ndarray]:
     return {name: v.numpy() for name, v in net.module.state_dict().items()}
 
 
-def check_equal(found: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
-    np.testing.assert_allclose(found.history.step_losses, expected.history.step_losses, rtol=1e-9)
+def check_equal(actual: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
+    np.testing.assert_allclose(actual.history.step_losses, expected.history.step_losses, rtol=1e-9)
     for name, value in state(expected).items():
-        np.testing.assert_allclose(state(found)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(state(actual)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
 # schedules ----------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def test_a_schedule_is_its_equation(
                           strategy=Asynchronous(3, schedule=schedule))  # fmt: skip
         np.testing.assert_allclose(layer.weight.numpy(), past[-1], rtol=1e-10)
         expected = [min(schedule[t % len(schedule)], t) for t in range(15)]
-        assert history.staleness[0]["mean"] == np.mean(expected[:5])
-        assert history.staleness[2]["max"] == max(expected[10:])
-        assert history.staleness[1]["histogram"] == np.bincount(expected[5:10]).tolist()
+        assert history.delays[0]["mean"] == np.mean(expected[:5])
+        assert history.delays[2]["max"] == max(expected[10:])
+        assert history.delays[1]["histogram"] == np.bincount(expected[5:10]).tolist()
 
 
 def test_no_delay_is_plain_training_and_workers_change_nothing() -> None:
@@ -171,9 +171,9 @@ def test_a_change_of_one_parameter_leaves_no_older_values_of_others(
 
     with current("inline"):
         expected = trained("data")
-        found = trained(Asynchronous(3, schedule=[0]))
+        actual = trained(Asynchronous(3, schedule=[0]))
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-9, err_msg=name)
 
 
 class TwoHeads(nn.Module):
@@ -255,7 +255,7 @@ def test_a_checkpoint_continues(
                         checkpoint=tmp_path / str(len(stops)), resume=True)  # fmt: skip
             ends.append(net)
         check_equal(ends[1], ends[0])
-        assert len(ends[1].history.staleness) == 4
+        assert len(ends[1].history.delays) == 4
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -393,10 +393,10 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
         past.append(past[-1] - RATE * gradient(past[version], step, 2))
     np.testing.assert_allclose(layer.weight.numpy(), past[-1], rtol=1e-10)
     assert max(delays) <= staleness
-    found = net.history.staleness[0]
-    assert found["max"] == max(delays)
-    assert found["mean"] == pytest.approx(np.mean(delays))
-    assert found["histogram"] == np.bincount(delays).tolist()
+    result = net.history.delays[0]
+    assert result["max"] == max(delays)
+    assert result["mean"] == pytest.approx(np.mean(delays))
+    assert result["histogram"] == np.bincount(delays).tolist()
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -410,7 +410,7 @@ def test_without_delays_it_is_plain_training(kind: str, workers: int, rule: str)
         net = network(rule)
         net.fit(X, Y, batch_size=16, epochs=2, strategy=Asynchronous(0, servers=2))
         check_equal(net, plain)
-        assert net.history.staleness[-1] == {"mean": 0.0, "max": 0, "histogram": [5]}
+        assert net.history.delays[-1] == {"mean": 0.0, "max": 0, "histogram": [5]}
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -503,7 +503,7 @@ def test_a_straggler_stops_others_only_at_the_bound(
         net, _ = linear()
         history = net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(staleness))
     assert reached.is_set()
-    assert history.staleness[0]["max"] in (staleness - 1, staleness)
+    assert history.delays[0]["max"] in (staleness - 1, staleness)
     assert {rank for _, _, rank in log.updates.values()} == set(range(workers))
 
 
@@ -518,8 +518,8 @@ def test_asynchronous_training_learns_digits() -> None:
             history = net.fit(images, labels, batch_size=32, epochs=12,
                               strategy=Asynchronous(2 * workers))  # fmt: skip
             assert net.evaluate(images, labels)["accuracy"] > 0.9  # also if all delays are largest
-            assert all(0 <= one["max"] <= 2 * workers for one in history.staleness)
-            assert sum(history.staleness[0]["histogram"]) == -(-len(labels) // 32)
+            assert all(0 <= one["max"] <= 2 * workers for one in history.delays)
+            assert sum(history.delays[0]["histogram"]) == -(-len(labels) // 32)
 
 
 @pytest.mark.parametrize("kind", ["shared", "hosts"])
@@ -554,16 +554,16 @@ def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.Mon
     made = MessageServers._create_server
 
     def failing(self: MessageServers, server: int, run: Any) -> Any:
-        found = made(self, server, run)
-        apply = found.apply
+        result = made(self, server, run)
+        apply = result.apply
 
         def fail_later(number: int) -> None:
             if number == 5 and server == 1:
                 raise ArithmeticError("this update fails")
             apply(number)
 
-        found.apply = fail_later
-        return found
+        result.apply = fail_later
+        return result
 
     with current("messages", 3) as pool:
         net = network()
@@ -583,9 +583,9 @@ class Centered(nn.Module):
         self.mean = nn.Buffer(0.0, (2,))
 
     def __call__(self, x: mm.Array) -> mm.Array:
-        found = x - self.mean
-        self.mean.assign(self.mean + 0.1 * mm.mean(mm.stop_gradient(found), axis=0))
-        return found
+        result = x - self.mean
+        self.mean.assign(self.mean + 0.1 * mm.mean(mm.stop_gradient(result), axis=0))
+        return result
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

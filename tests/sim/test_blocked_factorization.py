@@ -86,8 +86,8 @@ def check_square(n: int, dtype: str) -> None:
         inverse = np.asarray(mm.linalg.inv(a))
         scale = np.linalg.norm(x) * np.linalg.norm(inverse)
         check_zero(x @ inverse - np.eye(n), 50 * n * np.finfo(dtype).eps * scale, "inv")
-        for found, wanted in zip(mm.linalg.slogdet(a), np.linalg.slogdet(x), strict=True):
-            np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-3)
+        for actual, wanted in zip(mm.linalg.slogdet(a), np.linalg.slogdet(x), strict=True):
+            np.testing.assert_allclose(np.asarray(actual), wanted, rtol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(61, 24), (24, 61), (1, 9)])

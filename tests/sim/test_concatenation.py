@@ -60,8 +60,8 @@ def test_chains_and_branches_in_a_loop(workers: int) -> None:
     expected = first
     for i in range(40):
         expected = body(i, expected, np)
-    found = mm.fori_loop(0, 40, body, mm.asarray(first))
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-12)
+    actual = mm.fori_loop(0, 40, body, mm.asarray(first))
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_targets_keep_their_old_value_until_it_is_read(workers: int) -> None:

@@ -97,9 +97,9 @@ def test_views_keep_what_was_built_from_them(
     with current(*pool):
         given = mm.asarray(x, layout=None if split is None else mm.Layout.split(split))
         if is_compiled:
-            found = mm.compile(lambda x: program(mm, x))(given)
+            result = mm.compile(lambda x: program(mm, x))(given)
         else:
-            found = program(mm, given)
-            mm.evaluate(*found)
-        for one, other in zip(found, program(np, x), strict=True):
+            result = program(mm, given)
+            mm.evaluate(*result)
+        for one, other in zip(result, program(np, x), strict=True):
             np.testing.assert_allclose(one.numpy(), other, atol=1e-12)

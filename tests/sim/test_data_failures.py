@@ -356,7 +356,7 @@ def _trainer(way: str) -> tuple[Any, Callable[[bool], Any]]:
 @pytest.mark.parametrize("way", ["compiled", "minimize", "minimize steps", "loop"])
 def test_failed_steps_leave_generators_and_schedules(pool: None, way: str) -> None:
     """With failed steps in between, the good ones draw the same numbers and use the same rates."""
-    found = []
+    result = []
     for with_failures in (False, True):
         mm.random.seed(7)
         w, call = _trainer(way)
@@ -367,8 +367,8 @@ def test_failed_steps_leave_generators_and_schedules(pool: None, way: str) -> No
             if good:
                 values.append(w.numpy())
         values.append(mm.random.uniform(size=3).numpy())
-        found.append(values)
-    for alone, among_failures in zip(*found, strict=True):
+        result.append(values)
+    for alone, among_failures in zip(*result, strict=True):
         np.testing.assert_array_equal(alone, among_failures)
 
 

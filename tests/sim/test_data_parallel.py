@@ -198,11 +198,11 @@ def test_the_bits_of_many_elements_stand_for_their_means(
         parts = mm.asarray(drawn).astype(getattr(mm, dtype))
         rounded = parts.astype(mm.float64).numpy()
         bits = OneBit.of(parts)
-        found = bits.values(drawn.shape[1])
-        assert found.dtype is parts.dtype
+        actual = bits.values(drawn.shape[1])
+        assert actual.dtype is parts.dtype
         expected = np.stack([np.where(x >= 0, x[x >= 0].mean(), x[x < 0].mean()) for x in rounded])
         limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-5, "float64": 1e-12}[dtype]
-        np.testing.assert_allclose(found.astype(mm.float64).numpy(), expected, rtol=limit)
+        np.testing.assert_allclose(actual.astype(mm.float64).numpy(), expected, rtol=limit)
 
 
 # algorithms ---------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ def test_sums_by_messages(kind: str, shape: Sequence[int], algorithm: str) -> No
             values = np.random.default_rng(workers).normal(size=(workers, *shape))
             x = mm.asarray(values)
             for dtype, limit in ((mm.float64, 1e-13), (mm.float32, 1e-5), (mm.float16, 0.02)):
-                found = mm.Array(sum_parts(x.node, algorithm, dtype)).numpy()
-                np.testing.assert_allclose(found, values.sum(0), rtol=limit, atol=limit)
+                result = mm.Array(sum_parts(x.node, algorithm, dtype)).numpy()
+                np.testing.assert_allclose(result, values.sum(0), rtol=limit, atol=limit)
             parts = mm.Array(summands(x.node, workers)).numpy()
             np.testing.assert_allclose(parts.sum(0), values, rtol=1e-13)
 
@@ -265,13 +265,13 @@ def test_explanation_by_layer() -> None:
             net.explain(strategy="ring")
         net.fit(X, Y, batch_size=16, epochs=0, strategy="data")
         layout = net.parameters["0.weight"].layout
-        found = net.explain(strategy="ring").by_layer()
+        explanation = net.explain(strategy="ring").by_layer()
         sizes = {"0": 12 * 16 + 16, "1": 16 * 5 + 5}
-        for group in found:
+        for group in explanation:
             if group.name in sizes:
                 least = 2 * 3 * sizes[group.name] * 8
                 assert least <= group.nbytes <= least + 1000
-        assert {group.name for group in found} == {"0", "1", "(no layer)"}
+        assert {group.name for group in explanation} == {"0", "1", "(no layer)"}
         assert net.parameters["0.weight"].layout == layout
         times = server_times(net.explain(strategy="parameter-server"))
         assert all(times[name] > 0 for name in ("gather", "average", "broadcast"))
@@ -351,7 +351,7 @@ class Returns(GradientAveraging):
     def state(self, training: Any) -> dict[str, Any]:
         return {}
 
-    def options(self, training: Any, environment: Any, trace: Any) -> Any:
+    def options(self, training: Any, environment: Any, step_graph: Any) -> Any:
         return dict.fromkeys(training.layers, "data"), {}
 
     def copies(self, training: Any) -> dict[Any, Any]:
@@ -360,7 +360,7 @@ class Returns(GradientAveraging):
     def own_layouts(self, training: Any, environment: Any) -> dict[Any, Any]:
         return {}
 
-    def share(self, x: mm.Array) -> mm.Array:
+    def distributed_samples(self, x: mm.Array) -> mm.Array:
         return x
 
     def exchange(self, training: Any, gradients: Sequence[mm.Array]) -> Any:
@@ -370,9 +370,9 @@ class Returns(GradientAveraging):
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        (lambda found: found[1:], MagmathError, r"each of 2 parameters, has returned 1"),
-        (lambda found: [x[0] for x in found], ShapeError, r"shape \(12, 5\) here, has .* \(5,\)"),
-        (lambda found: [None for _ in found], TypeError, "Returns.exchange"),
+        (lambda result: result[1:], MagmathError, r"each of 2 parameters, has returned 1"),
+        (lambda result: [x[0] for x in result], ShapeError, r"shape \(12, 5\) here, has .* \(5,\)"),
+        (lambda result: [None for _ in result], TypeError, "Returns.exchange"),
     ],
 )
 def test_an_exchange_returns_a_gradient_for_each_parameter(

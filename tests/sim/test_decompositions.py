@@ -12,12 +12,12 @@ import operation_bodies as bodies
 from engines import current, engine_of
 from magmath.graph import apply
 from magmath.graph.operation import no_decomposition
-from magmath.ops import OPERATIONS, scans
-from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
+from magmath.ops import OPERATIONS, cumulative
+from magmath.ops.cumulative import CUMULATIVE_PROD, CUMULATIVE_SUM
 from operation_table import ROWS, cases
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=phases)
 # These have ways for large operands or few shapes only: tried where those are.
 SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape", "sort", "argsort")
 SEVERAL = sorted(
@@ -46,8 +46,10 @@ def test_every_way_computes_the_same(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "uint32"])
-def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans, "BLOCK_BYTES", 40)
+def test_running_results_continue_from_block_to_block(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cumulative, "BLOCK_BYTES", 40)
     values = np.random.default_rng(0).integers(0, 3, (7, 60)).astype(dtype)
     with current("shared", 2):
         for axis in (0, 1):
@@ -64,7 +66,7 @@ def test_running_results_leave_the_range_of_their_type_and_return(
 ) -> None:
     """A product underflows before the parts of other workers, whose own products overflow; a sum is
     far below the range before they add to it."""
-    monkeypatch.setattr(scans, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(cumulative, "BLOCK_BYTES", 40)
     limits = np.finfo(dtype)
     factors, summands = np.ones((2, 90), dtype)
     digits = int(limits.maxexp * 0.302) + 1
@@ -84,7 +86,7 @@ def test_running_results_leave_the_range_of_their_type_and_return(
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((0, 60), 1), ((60, 0), 0), ((2, 60, 0), 1)])
-def test_scans_and_searches_along_a_split_axis_of_no_elements(
+def test_running_results_and_searches_along_a_split_axis_of_no_elements(
     shape: tuple[int, ...], axis: int
 ) -> None:
     values = np.zeros(shape, np.float32)

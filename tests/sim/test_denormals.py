@@ -62,8 +62,8 @@ def test_steps_that_are_divided_at_loops(flushes: bool) -> None:
         model = Repeated()
         optimizer = mm.optim.GradientDescent(0.1)
         Trainer(model, "mean_squared_error", optimizer).fit(x, x, batch_size=10)
-        found = model.w.numpy(), model.last.numpy()
-    for value in found:
+        result = model.w.numpy(), model.last.numpy()
+    for value in result:
         assert (value == 0).all() if flushes else (value > 0).all()
 
 
@@ -148,14 +148,14 @@ def test_only_fit_overwrites_variables_before_invalid_data_are_reported() -> Non
         engine = session.engine()
         x = np.zeros((40, 4), np.float32)
         Trainer(Scale(), "mean_squared_error", mm.optim.GradientDescent(0.1)).fit(x, x)
-        late = [p.program for p in engine._programs if p.program.checks_late]
+        late = [p.program for p in engine._programs if p.program.reports_late]
         assert late
         assert all(program.flushes_denormals for program in late)
         before = len(late)
         for kind in OWN_LOOPS:
             own_steps(kind)
         programs = [p.program for p in engine._programs]
-        assert len([p for p in programs if p.checks_late]) == before
+        assert len([p for p in programs if p.reports_late]) == before
         assert len([p for p in programs if p.flushes_denormals]) > before
 
 

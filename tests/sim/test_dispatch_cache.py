@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.engine.session import eager_indexing
 
 CALLS = 5
@@ -444,7 +444,7 @@ def test_numpys_arrays_are_positions(keys: list[tuple[list[int], str]]) -> None:
 def _forget_calls() -> None:
     eager = eager_indexing()
     assert eager is not None
-    eager.calls.clear()
+    eager.dispatch_cache.clear()
 
 
 def test_gradients_pass_through_long_loops_of_writes() -> None:

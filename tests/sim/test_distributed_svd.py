@@ -49,9 +49,9 @@ def check_svd(x: Any, a: mm.Array, *, collective: bool = True) -> None:
     known = np.linalg.svd(x, compute_uv=False)
     check_zero(np.asarray(values) - known, limit, ("svdvals", x.shape))
     for full in (False, True) if max(m, n) < 1000 else (False,):
-        found = mm.linalg.svd(a, full_matrices=full)
-        assert is_collective(*found) or not collective
-        u, s, vh = map(np.asarray, found)
+        actual = mm.linalg.svd(a, full_matrices=full)
+        assert is_collective(*actual) or not collective
+        u, s, vh = map(np.asarray, actual)
         assert u.shape == (m, m if full else k)
         assert vh.shape == (n if full else k, n)
         check_zero((u[:, :k] * s) @ vh[:k] - x, limit, ("svd", x.shape, full))
@@ -65,10 +65,10 @@ def check_eigh(x: Any, a: mm.Array, *, collective: bool = True) -> None:
     values, vectors = mm.linalg.eigh(a)
     alone = mm.linalg.eigvalsh(a)
     assert is_collective(values, vectors, alone) or not collective
-    found, v, known = np.asarray(values), np.asarray(vectors), np.linalg.eigvalsh(x)
-    check_zero(x @ v - v * found, limit, ("eigh", x.shape))
+    actual, v, known = np.asarray(values), np.asarray(vectors), np.linalg.eigvalsh(x)
+    check_zero(x @ v - v * actual, limit, ("eigh", x.shape))
     check_orthonormal(v, ("V", x.shape))
-    check_zero(found - known, limit, "values")
+    check_zero(actual - known, limit, "values")
     check_zero(np.asarray(alone) - known, limit, "eigvalsh")
 
 
@@ -194,9 +194,9 @@ def test_gradients_of_collective_factorizations() -> None:
     with current("shared", 2):
         _lean()
         a = mm.asarray(x, layout=Layout.split(0))
-        found = np.asarray(mm.grad(mm.sum(mm.linalg.svdvals(a)), [a])[0])
+        result = np.asarray(mm.grad(mm.sum(mm.linalg.svdvals(a)), [a])[0])
         u, _, vh = np.linalg.svd(x)
-        check_zero(found - u @ vh, 1e-11, "nuclear norm")
+        check_zero(result - u @ vh, 1e-11, "nuclear norm")
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])

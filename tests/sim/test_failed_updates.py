@@ -85,8 +85,8 @@ class Program:
     # choices
 
     def _one(self, shape: tuple[int, ...] | None = None) -> Pair | None:
-        found = [x for x in self.pairs if shape is None or x.counterpart.shape == shape]
-        return found[self.rng.integers(len(found))] if found else None
+        result = [x for x in self.pairs if shape is None or x.counterpart.shape == shape]
+        return result[self.rng.integers(len(result))] if result else None
 
     def _expression(self, shape: tuple[int, ...]) -> tuple[Callable[[Any, Any], Any], Pair, bool]:
         """A function of a namespace and an array, the array, and whether the function fails."""

@@ -119,7 +119,7 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
         alone = apply(OPERATIONS["dynamic_slice"], table, one, line=("script.py", 9), **element)
         graph = Graph((redistribute(total, Layout.replicated_on((), engine.pool.mesh)), cut, alone))
         outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=3)
-        return [engine.pool.get(data.number).reshape(-1).tolist() for data in outputs]
+        return [engine.pool.get(data.array_id).reshape(-1).tolist() for data in outputs]
 
     good = [0, 1, -8, 3, 4, -1]
     assert run(good, 7, -1) == [[15.0], [7.0, 5.0, 3.0, 1.0], [7.0]]

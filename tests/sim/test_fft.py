@@ -17,15 +17,16 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.engine import session
-from magmath.graph import Graph, Node
+from magmath.graph import Graph
 from magmath.layout import Layout, Rule
 from magmath.ops.fft.bluestein import next_smooth
 from magmath.passes.pipeline import run
-from magmath.passes.place import _Placing
+from magmath.passes.placing import ChosenForm, PlacedValue, Placing
+from magmath.passes.plan_decisions import PlacementList
 from operation_bodies import leaf, placements
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
 
 POOLS = [("inline", 1), ("shared", 2), ("shared", 4), ("messages", 3)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
@@ -107,8 +108,8 @@ def test_shifts_and_frequencies(kind: str, workers: int, data: st.DataObject) ->
         check_close(mm.fft.ifftshift(x, axes=axes), np.fft.ifftshift(values, axes=axes))
         n, d = data.draw(st.integers(1, 20)), data.draw(st.sampled_from([1.0, 0.25, 3.0]))
         for name in ("fftfreq", "rfftfreq"):
-            found = getattr(mm.fft, name)(n, d=d, dtype=mm.float64)
-            np.testing.assert_allclose(np.asarray(found), getattr(np.fft, name)(n, d), rtol=1e-14)
+            result = getattr(mm.fft, name)(n, d=d, dtype=mm.float64)
+            np.testing.assert_allclose(np.asarray(result), getattr(np.fft, name)(n, d), rtol=1e-14)
             assert getattr(mm.fft, name)(n).dtype == mm.float32
 
 
@@ -190,17 +191,20 @@ LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]
 @contextmanager
 def in_four_steps() -> Iterator[None]:
     """Within, what can be computed in four steps is, however small it is."""
-    asked, placed = [], _Placing._trial
+    asked, placed = [], Placing._apply_form
 
-    def tried(self: _Placing, node: Node, way: Node) -> _Placing:
-        state = placed(self, node, way)
-        if node.name.startswith("fft") and way is not node:
-            asked.append(node.name)
-            state.cost -= 10**12
-        return state
+    def tried(
+        self: Placing, decision: Any, decomposition: PlacementList | None, *operands: Any
+    ) -> tuple[PlacedValue, ChosenForm]:
+        result = placed(self, decision, decomposition, *operands)
+        names = [] if decomposition is None else [node.name for node in decomposition.nodes]
+        if any(name.startswith("fft") for name in names):
+            asked.append(names)
+            self._cost -= 10**12
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Placing, "_trial", tried)
+        patch.setattr(Placing, "_apply_form", tried)
         yield
     assert asked
 
@@ -239,8 +243,8 @@ def test_axes_that_are_named_again_are_transformed_again(name: str, data: st.Dat
     expected = getattr(np.fft, name)(values, s=extents, axes=axes)
     with current("shared", 2):
         x = mm.asarray(values, layout=Layout.split(data.draw(st.integers(0, 2))))
-        found = getattr(mm.fft, name)(x, s=extents, axes=axes)
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+        actual = getattr(mm.fft, name)(x, s=extents, axes=axes)
+        np.testing.assert_allclose(actual.numpy(), expected, atol=1e-12)
 
 
 # bad input --------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ def saved(suffix: str, array: Any) -> Any:
 
 
 def loaded(path: Path, **options: Any) -> mm.Array:
-    found = mm.load(path, **options)
-    return found["x"] if isinstance(found, dict) else found
+    result = mm.load(path, **options)
+    return result["x"] if isinstance(result, dict) else result
 
 
 @thorough
@@ -172,9 +172,9 @@ def test_vectors_in_text_files_are_columns(tmp_path: Path, count: int, dtype: st
         for i, layout in enumerate((None, mm.Layout.split(0), mm.Layout.cyclic(0))):
             mm.save(path := tmp_path / f"{i}.csv", mm.asarray(values, layout=layout))
             np.testing.assert_array_equal(np.loadtxt(path, ndmin=1), values)
-            found = mm.load(path)
-            assert found.shape == (count, 1)
-            np.testing.assert_array_equal(found.numpy()[:, 0], values)
+            result = mm.load(path)
+            assert result.shape == (count, 1)
+            np.testing.assert_array_equal(result.numpy()[:, 0], values)
         mm.savetxt(tmp_path / "a.txt", mm.asarray(values))
         np.testing.assert_array_equal(np.loadtxt(tmp_path / "a.txt", ndmin=1), values)
 
@@ -212,19 +212,19 @@ def test_others_read_what_was_written(tmp_path: Path) -> None:
         for suffix in ALL:
             mm.save(tmp_path / f"a{suffix}", saved(suffix, array))
         mm.savez(tmp_path / "b", array, name=array)
-    found = {
+    result = {
         ".npy": np.load(tmp_path / "a.npy"),
         ".npz": np.load(tmp_path / "a.npz")["x"],
         ".safetensors": safetensors.torch.load_file(tmp_path / "a.safetensors")["x"].numpy(),
         ".zarr": zarr.open(tmp_path / "a.zarr", mode="r")["x"][...],
     }
     with h5py.File(tmp_path / "a.h5") as file:
-        found[".h5"] = file["x"][...]
+        result[".h5"] = file["x"][...]
     with np.load(tmp_path / "b.npz") as both:
-        found["arr_0"], found["name"] = both["arr_0"], both["name"]
+        result["arr_0"], result["name"] = both["arr_0"], both["name"]
     with zipfile.ZipFile(tmp_path / "b.npz") as archive:
         assert archive.testzip() is None
-    for name, value in found.items():
+    for name, value in result.items():
         np.testing.assert_array_equal(value, truth, err_msg=name)
 
 
@@ -235,9 +235,9 @@ def test_the_controller_writes_all_types_and_texts(tmp_path: Path) -> None:
         arrays |= {"scalar": mm.asarray(2.5), "empty": mm.zeros((0, 3))}
         path = tmp_path / "state.weights"
         input_output.save_on_controller(path, arrays, {"text": "ü"})
-        found = safetensors.torch.load_file(path)
+        result = safetensors.torch.load_file(path)
         for name, array in arrays.items():
-            assert torch.equal(found[name], array.fetch()), name
+            assert torch.equal(result[name], array.fetch()), name
     with safetensors.safe_open(path, "pt") as file:
         assert file.metadata() == {"text": "ü"}
 
@@ -301,8 +301,8 @@ def test_files_may_have_any_name(suffix: str, tmp_path: Path) -> None:
             array = mm.asarray(truth, layout=mm.Layout.split(0))
             table = array if suffix == ".csv" else saved(suffix, array)
             mm.save(tmp_path / f"{name}{suffix}", table)
-            found = loaded(tmp_path / f"{name}{suffix}")
-            np.testing.assert_array_equal(np.asarray(found), truth, err_msg=name)
+            result = loaded(tmp_path / f"{name}{suffix}")
+            np.testing.assert_array_equal(np.asarray(result), truth, err_msg=name)
 
 
 SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\n", "\r", "\r\n"]
@@ -352,8 +352,8 @@ def test_types_of_hdf5_that_numpy_lacks_are_converted(name: str, tmp_path: Path)
     with h5py.File(tmp_path / "a.h5") as file:
         np.testing.assert_array_equal(file["x"][...], truth)
     with current("shared", 2):
-        found = mm.load(tmp_path / "a.h5", "x", layout=mm.Layout.split(0))
-        np.testing.assert_array_equal(np.asarray(found), truth)
+        result = mm.load(tmp_path / "a.h5", "x", layout=mm.Layout.split(0))
+        np.testing.assert_array_equal(np.asarray(result), truth)
 
 
 @pytest.mark.parametrize("suffix", NAMED)
@@ -475,8 +475,8 @@ def test_damaged_files_are_errors_or_other_numbers(data: st.DataObject, suffix: 
         message = "hostile"
         with current(*data.draw(st.sampled_from(POOLS[:3]))):
             try:
-                found = mm.load(path)
-                for array in found.values() if isinstance(found, dict) else [found]:
+                result = mm.load(path)
+                for array in result.values() if isinstance(result, dict) else [result]:
                     np.asarray(array)
             except MagmathError as error:
                 message = str(error)
@@ -678,8 +678,8 @@ def test_file_objects_hold_arrays_in_the_formats_of_numpy() -> None:
     assert back.tolist() == x.tolist()
     several = io.BytesIO()
     mm.savez(several, x, total=7)
-    found = mm.load(io.BytesIO(several.getvalue()), allow_pickle=True)
-    assert {name: array.tolist() for name, array in found.items()} == {
+    result = mm.load(io.BytesIO(several.getvalue()), allow_pickle=True)
+    assert {name: array.tolist() for name, array in result.items()} == {
         "arr_0": x.tolist(),
         "total": 7,
     }

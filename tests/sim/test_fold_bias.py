@@ -67,9 +67,9 @@ def test_products_and_gradients_are_those_of_torch(form: str, workers: int) -> N
             compiled: Any = mm.compile(
                 mm.grad(lambda *a, f=network: f(mm, *a), argnums=every)  # type: ignore[misc]
             )
-            for found, counterpart in zip(compiled(*arrays), counterparts, strict=True):
+            for actual, counterpart in zip(compiled(*arrays), counterparts, strict=True):
                 expected = counterpart.grad
-                np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-10)
+                np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -103,9 +103,9 @@ def explained(form: str, rows: int = 64, **options: Any) -> str:
 
     with pool(0, form, **options):
         compiled: Any = mm.compile(layer)
-        found = compiled(mm.asarray(h))
+        actual = compiled(mm.asarray(h))
         x = np.maximum(h @ v, 0)
-        for result, expected in zip(found, (x @ w + b, 2 * x.T @ g, 2 * g.sum(0)), strict=True):
+        for result, expected in zip(actual, (x @ w + b, 2 * x.T @ g, 2 * g.sum(0)), strict=True):
             np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-9, atol=1e-11)
         return str(compiled.explain())
 
@@ -231,5 +231,5 @@ def test_products_with_what_is_computed_from_the_sum(form: str, workers: int) ->
     x, g = random.uniform(1, 2, (200, 7)), random.uniform(1, 2, (200, 3))
     with pool(workers, form):
         for function in (_centred, _normalized, _weighted_variance):
-            found = mm.compile(function)(mm.asarray(x), mm.asarray(g))
-            np.testing.assert_allclose(np.asarray(found), function(x, g), rtol=1e-9)
+            result = mm.compile(function)(mm.asarray(x), mm.asarray(g))
+            np.testing.assert_allclose(np.asarray(result), function(x, g), rtol=1e-9)

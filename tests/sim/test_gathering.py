@@ -126,10 +126,10 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
 def _programs() -> Iterator[list[Program]]:
     """The programs that run meanwhile."""
     engine = session.engine()
-    found: list[Program] = []
-    former, engine.profiler = engine.profiler, lambda run: found.append(run.program)
+    result: list[Program] = []
+    former, engine.profiler = engine.profiler, lambda run: result.append(run.program)
     try:
-        yield found
+        yield result
     finally:
         engine.profiler = former
 
@@ -137,15 +137,15 @@ def _programs() -> Iterator[list[Program]]:
 def _gathered(program: Program) -> list[str]:
     """The instructions after which a worker, or a host in total, stores the whole of an array
     that is half as large as the operands; but for what is made without them, like zeros."""
-    found = []
+    result = []
     for instruction in program.instructions:
         if isinstance(instruction, Call | Redistribute):
             out = instruction.out if isinstance(instruction, Call) else instruction.target
             layout = program.slots[out].layout
             made = isinstance(instruction, Call) and instruction.operation in creation.OPERATIONS
             if layout.size >= N // 2 and layout.max_local_size > 0.6 * layout.size and not made:
-                found.append(str(layout))
-    return found
+                result.append(str(layout))
+    return result
 
 
 def _all_is_large() -> None:

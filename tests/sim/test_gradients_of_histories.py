@@ -319,16 +319,16 @@ class _History:
             float(ours)
         sources = [self._theirs[k] for k in chosen]
         expected = torch.autograd.grad(theirs, sources, retain_graph=True, allow_unused=True)
-        found, error = self._gradients(ours, chosen)
-        if found is None:
+        actual, error = self._gradients(ours, chosen)
+        if actual is None:
             # It depends on what the sources were computed from, or on an array that was freed.
             assert None in expected or "does not exist any more" in error, error
             return
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             value = np.zeros(LENGTH) if theirs is None else theirs.numpy()
             np.testing.assert_allclose(ours.numpy(), value, rtol=1e-9, atol=1e-9)
             self.compared += 1
-        for gradient, theirs in zip(found, expected, strict=True):  # steps of a training loop
+        for gradient, theirs in zip(actual, expected, strict=True):  # steps of a training loop
             if theirs is not None and self._random.integers(2):
                 k = chosen[0]
                 self._add(self._ours[k] - 0.1 * gradient, self._theirs[k] - 0.1 * theirs.detach())

@@ -49,9 +49,9 @@ def test_sums_over_hosts_equal_numpy(reduction: str, axis: int | None, workers: 
     value = np.random.default_rng(3).integers(1, 3, (16, 130)).astype(np.float64)
     with current("hosts", workers) as pool:
         for layout in layouts_of(value.shape, pool.mesh):
-            found = getattr(mm, reduction)(mm.asarray(value, layout=layout), axis=axis)
+            result = getattr(mm, reduction)(mm.asarray(value, layout=layout), axis=axis)
             np.testing.assert_array_equal(
-                np.asarray(found), getattr(np, reduction)(value, axis=axis)
+                np.asarray(result), getattr(np, reduction)(value, axis=axis)
             )
 
 
@@ -93,8 +93,8 @@ def test_products_over_hosts_equal_numpy(workers: int) -> None:
     with current("hosts", workers) as pool:
         for first in layouts_of(a.shape, pool.mesh):
             for second in layouts_of(b.shape, pool.mesh):
-                found = mm.asarray(a, layout=first) @ mm.asarray(b, layout=second)
-                np.testing.assert_allclose(np.asarray(found), a @ b, rtol=1e-12, atol=1e-12)
+                result = mm.asarray(a, layout=first) @ mm.asarray(b, layout=second)
+                np.testing.assert_allclose(np.asarray(result), a @ b, rtol=1e-12, atol=1e-12)
 
 
 class _Between:

@@ -21,8 +21,8 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def _close(found: Any, wanted: torch.Tensor, what: str = "") -> None:
-    np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-9, atol=1e-10, err_msg=what)
+def _close(actual: Any, wanted: torch.Tensor, what: str = "") -> None:
+    np.testing.assert_allclose(actual, wanted.detach().numpy(), rtol=1e-9, atol=1e-10, err_msg=what)
 
 
 @KINDS
@@ -40,10 +40,10 @@ def test_sampled_images_and_gradients(kind: str, workers: int, space: int, mode:
             wanted = T.grid_sample(tx, tg, mode=mode, padding_mode=padding, align_corners=corners)
             (wanted**2).sum().backward()
             vx, vg = mm.variable("x", x), mm.variable("grid", grid)
-            found = f.grid_sample(vx, vg, mode, padding, corners)
-            by_x, by_grid = mm.grad(mm.sum(found**2), [vx, vg])
+            actual = f.grid_sample(vx, vg, mode, padding, corners)
+            by_x, by_grid = mm.grad(mm.sum(actual**2), [vx, vg])
             what = f"{padding} {corners}"
-            _close(found, wanted, what)
+            _close(actual, wanted, what)
             _close(by_x, tx.grad, what)
             if mode != "nearest":
                 _close(by_grid, tg.grad, what)
@@ -78,9 +78,9 @@ def test_patches_and_their_sums(
         _close(f.unfold(x, *settings), columns)
         _close(mm.nn.Unfold(*settings)(x), columns)
         v = mm.variable("columns", columns.detach().numpy())
-        found = mm.nn.Fold((7, 8), *settings)(v)
-        _close(found, images)
-        _close(mm.grad(mm.sum(found**2), v), columns.grad)
+        result = mm.nn.Fold((7, 8), *settings)(v)
+        _close(result, images)
+        _close(mm.grad(mm.sum(result**2), v), columns.grad)
 
 
 @KINDS
@@ -95,9 +95,9 @@ def test_bilinear_layers(kind: str, workers: int) -> None:
         layer(x1, x2)
         layer.astype(mm.float64)
         layer.load_state_dict(counterpart.state_dict())
-        found = layer(x1, x2)
-        _close(found, wanted)
-        weight, bias = mm.grad(mm.sum(found**2), layer.parameters())
+        actual = layer(x1, x2)
+        _close(actual, wanted)
+        weight, bias = mm.grad(mm.sum(actual**2), layer.parameters())
         _close(weight, counterpart.weight.grad)
         _close(bias, counterpart.bias.grad)
 

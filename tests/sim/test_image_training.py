@@ -119,14 +119,14 @@ def test_a_loop_of_ones_own(kind: str, workers: int) -> None:
             curve.append(total / len(x))
             network.eval()
             before = network[1].running_mean.numpy().copy()
-            found = scores(mm.asarray(x[:5])).numpy()
+            result = scores(mm.asarray(x[:5])).numpy()
             np.testing.assert_array_equal(network[1].running_mean.numpy(), before)
         network.train()
         assert curve == pytest.approx(torch_curve(counterpart, x, y), rel=1e-8)
         check_state(network, counterpart)
         network.eval()
         with torch.no_grad():
-            np.testing.assert_allclose(found, counterpart(x[:5]).numpy(), rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(result, counterpart(x[:5]).numpy(), rtol=1e-6, atol=1e-8)
 
 
 def test_running_averages_are_saved_and_training_resumes(tmp_path: Path) -> None:

@@ -258,9 +258,9 @@ def test_values_and_gradients_equal_pytorch(
         engine = engine_of(kind, workers)
         tensors = [torch.from_numpy(x) for x in operands]
         arrays = [Array(leaf(engine, x, data.draw(placements(x, engine)))) for x in tensors]
-        found = _with_slopes(ours(*arrays), arrays)
-        mm.evaluate(*found)
-        results = [np.asarray(x) for x in found]
+        actual = _with_slopes(ours(*arrays), arrays)
+        mm.evaluate(*actual)
+        results = [np.asarray(x) for x in actual]
     inputs = [x.clone().requires_grad_() for x in tensors]
     expected = _torch_slopes(theirs(*inputs), inputs)
     for result, known in zip(results, expected, strict=True):
@@ -275,14 +275,14 @@ def test_layers_of_shuffled_pixels_and_channels() -> None:
         ours = mm.nn.Sequential(
             mm.nn.PReLU(8), mm.nn.ChannelShuffle(4), mm.nn.PixelShuffle(2), mm.nn.PReLU()
         )
-        found = ours(mm.asarray(x)).numpy()
+        actual = ours(mm.asarray(x)).numpy()
         assert ours.state_dict().keys() == {"0.weight", "3.weight"}
         back = mm.nn.PixelUnshuffle(2)(mm.nn.PixelShuffle(2)(mm.asarray(x))).numpy()
     theirs = torch.nn.Sequential(
         torch.nn.PReLU(8), torch.nn.ChannelShuffle(4), torch.nn.PixelShuffle(2), torch.nn.PReLU()
     )
     expected = theirs.double()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(back, x)
 
 

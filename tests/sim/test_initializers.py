@@ -24,7 +24,7 @@ LAYOUTS = [None, mm.Layout.split(0), mm.Layout.cyclic(1, 3), mm.Layout.on(0)]
 def test_numbers_are_the_same_for_every_layout_and_number_of_workers(name: str) -> None:
     """Those of `orthogonal` but for rounding; a second array has other numbers, if it is random."""
     make = i.INITIALIZERS[name]
-    found = []
+    result = []
     for kind, workers in (("inline", 1), ("shared", 2), ("messages", 4)):
         with current(kind, workers):
             for layout in LAYOUTS:
@@ -32,13 +32,13 @@ def test_numbers_are_the_same_for_every_layout_and_number_of_workers(name: str) 
                 first = mm.variable("w", make, shape=(30, 20), layout=layout)
                 second = make((30, 20), layout=layout)
                 assert layout is None or first.layout == layout.bind((30, 20), mm.pool().mesh)
-                found.append((first.numpy(), second.numpy()))
+                result.append((first.numpy(), second.numpy()))
     limit = 1e-5 if name == "orthogonal" else 0
-    for one in found[1:]:
-        np.testing.assert_allclose(one[0], found[0][0], rtol=0, atol=limit)
-        np.testing.assert_allclose(one[1], found[0][1], rtol=0, atol=limit)
+    for one in result[1:]:
+        np.testing.assert_allclose(one[0], result[0][0], rtol=0, atol=limit)
+        np.testing.assert_allclose(one[1], result[0][1], rtol=0, atol=limit)
     random = name not in ("zeros", "ones", "identity")
-    assert np.array_equal(*found[0]) != random
+    assert np.array_equal(*result[0]) != random
     assert getattr(i, name) is make is i.initializer(name)
 
 
@@ -103,8 +103,8 @@ def test_distributions(make: Any, expected: Any, dtype: str) -> None:
 def test_quantiles_are_those_of_scipy() -> None:
     p = np.linspace(0.0228, 0.9772, 1001)
     with current("inline"):
-        found = i._normal_quantile(mm.asarray(p)).numpy()
-    np.testing.assert_allclose(found, stats.norm.ppf(p), atol=3e-7)
+        result = i._normal_quantile(mm.asarray(p)).numpy()
+    np.testing.assert_allclose(result, stats.norm.ppf(p), atol=3e-7)
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (9, 4), (4, 9), (5, 2, 3, 2), (2, 3, 4)])

@@ -32,7 +32,7 @@ def torch_losses(weights: list[Any], images: Any, labels: Any) -> list[float]:
     """The losses of one epoch of Adam."""
     parameters = [torch.from_numpy(w.copy()).requires_grad_() for w in weights]
     optimizer = torch.optim.Adam(parameters, lr=1e-3)
-    found = []
+    result = []
     for start in range(0, len(labels), BATCH):
         x = torch.from_numpy(images[start : start + BATCH])
         w = iter(parameters)
@@ -46,8 +46,8 @@ def torch_losses(weights: list[Any], images: Any, labels: Any) -> list[float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        found.append(loss.item())
-    return found
+        result.append(loss.item())
+    return result
 
 
 @pytest.mark.parametrize("name", ["digits", "fashion-mnist"])

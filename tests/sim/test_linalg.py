@@ -35,8 +35,8 @@ from matrices import (
 
 POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
 NAMES = [f"{kind}-{workers}" for kind, workers in POOLS]
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=8, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=8, suppress_health_check=list(HealthCheck), phases=phases)
 
 
 @pytest.fixture(params=POOLS, ids=NAMES)
@@ -189,8 +189,8 @@ def test_determinants_end_where_the_type_does(pool: Any, data: st.DataObject) ->
     x[:, range(n), order] = normal((2, n), dtype, data.draw(st.integers(0, 99))) * scales
     with np.errstate(all="ignore"):
         expected = np.linalg.det(x)
-    found = np.asarray(mm.linalg.det(placed(x, pool, data)))
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    actual = np.asarray(mm.linalg.det(placed(x, pool, data)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
 
 
 # functions composed of these ----------------------------------------------------------------------
@@ -305,11 +305,11 @@ def test_a_truncated_svd_is_near_the_best_of_its_rank(pool: Any) -> None:
 def slope_check(function: Any, x: Matrix) -> None:
     """The gradient of sum(weights · function(x)) against central differences in a direction."""
     a = mm.asarray(x)
-    found = np.asarray(mm.grad(function(a), a))
+    result = np.asarray(mm.grad(function(a), a))
     direction = np.random.default_rng(3).standard_normal(x.shape)
     ends = [float(function(mm.asarray(x + h * direction))) for h in (1e-6, -1e-6)]
     np.testing.assert_allclose(
-        np.sum(found * direction), (ends[0] - ends[1]) / 2e-6, rtol=2e-6, atol=2e-7
+        np.sum(result * direction), (ends[0] - ends[1]) / 2e-6, rtol=2e-6, atol=2e-7
     )
 
 

@@ -69,10 +69,10 @@ def test_counted_metrics_are_of_the_whole_epoch() -> None:
     with current("inline"):
         metrics = ["f1", "confusion_matrix"]
         loader = Loader((IMAGES, LABELS), 10, shuffle=False)
-        found = trainer("sgd", metrics=metrics).fit(loader).records[0].metrics
+        history = trainer("sgd", metrics=metrics).fit(loader).records[0].metrics
         expected = trainer("sgd", metrics=metrics).fit(IMAGES, LABELS, batch_size=10, shuffle=False)
-        assert np.sum(found["confusion_matrix"]) == 50
-        assert found == expected.records[0].metrics
+        assert np.sum(history["confusion_matrix"]) == 50
+        assert history == expected.records[0].metrics
 
 
 def test_augmented_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:

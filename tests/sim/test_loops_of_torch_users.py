@@ -66,10 +66,10 @@ def _state(theirs: Any) -> dict[str, Any]:
 
 def check(ours: Any, theirs: Any) -> None:
     """Compare all weights, running statistics, and the outputs in evaluation mode."""
-    found, expected = ours.state_dict(), _state(theirs)
-    assert expected.keys() <= found.keys()
+    actual, expected = ours.state_dict(), _state(theirs)
+    assert expected.keys() <= actual.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name].numpy(), value.numpy(), 1e-7, 1e-10, err_msg=name)
+        np.testing.assert_allclose(actual[name].numpy(), value.numpy(), 1e-7, 1e-10, err_msg=name)
     outputs = copy.deepcopy(theirs).eval()(torch.tensor(X)).detach().numpy()
     np.testing.assert_allclose(copy.deepcopy(ours).eval()(X).numpy(), outputs, 1e-7, 1e-9)
 
@@ -178,8 +178,8 @@ def test_two_networks_with_their_own_optimizers(compiled: Compiled) -> None:
         second = their_score(their_judge(their_maker(torch.tensor(noise))), one)
         second.backward()
         theirs[0].step()
-        found = [float(loss) for loss in step(x, noise)]
-        np.testing.assert_allclose(found, [first.item(), second.item()], rtol=1e-7)
+        actual = [float(loss) for loss in step(x, noise)]
+        np.testing.assert_allclose(actual, [first.item(), second.item()], rtol=1e-7)
     check(maker, their_maker)
     check(judge, their_judge)
 

@@ -101,7 +101,7 @@ def folds_in_lists(compile: Compile) -> list[float]:
     def score(x: Any, y: Any) -> Any:
         return mm.nn.cross_entropy(best["net"](x), y)
 
-    found = []
+    result = []
     for fold in range(3):
         nets.append(network(fold))
         optimizers.append(mm.optim.Adam(0.05))
@@ -109,8 +109,8 @@ def folds_in_lists(compile: Compile) -> list[float]:
         losses = [float(step(X[rows], Y[rows])) for _ in range(3)]
         if losses[-1] < best["score"]:
             best["net"], best["score"] = nets[-1], losses[-1]
-        found += [*losses, float(score(X[~rows], Y[~rows]))]
-    return found
+        result += [*losses, float(score(X[~rows], Y[~rows]))]
+    return result
 
 
 def adversaries_in_dictionaries(compile: Compile) -> list[float]:
@@ -123,23 +123,23 @@ def adversaries_in_dictionaries(compile: Compile) -> list[float]:
 
     @compile
     def step(x: Any, z: Any) -> Any:
-        found = []
+        result = []
         for name in ("d", "g"):
             value, gradients = mm.value_and_grad(
                 lambda name=name: losses(x, z)[name], nets[name].trainable()
             )
             optimizers[name].update(gradients)
-            found.append(value)
-        return mm.stack(found)
+            result.append(value)
+        return mm.stack(result)
 
-    found = []
+    result = []
     for epoch in range(6):
         if epoch == 2:
             optimizers["g"] = mm.optim.GradientDescent(0.1)
         if epoch == 4:
             nets["g"], optimizers["g"] = network(2, 4), mm.optim.Adam(0.01)
-        found += step(X, X[::-1].copy()).tolist()
-    return found
+        result += step(X, X[::-1].copy()).tolist()
+    return result
 
 
 def states_in_dictionaries(compile: Compile) -> list[float]:
@@ -236,8 +236,8 @@ def test_fit_sees_what_callbacks_change(place: str) -> None:
         trainer = mm.train.Trainer(
             network(0), lambda outputs, _: 0 * mm.sum(outputs) + read(), "adam", metrics=[]
         )
-        found = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Change()])
-    assert found.loss == [1.0, 2.0, 3.0, 4.0]
+        history = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Change()])
+    assert history.loss == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_function_with_a_loop_sees_conversions() -> None:

@@ -145,9 +145,11 @@ def test_values_and_gradients_are_those_of_pytorch(
     (expected * spread).sum().backward()
     with current(kind, workers):
         x = mm.asarray(outputs, layout=mm.Layout.split(0))
-        found = ours(x, mm.asarray(targets), reduction)
-        slope = mm.grad(mm.sum(found * mm.asarray(spread.numpy())), x)
-        np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-14)
+        actual = ours(x, mm.asarray(targets), reduction)
+        slope = mm.grad(mm.sum(actual * mm.asarray(spread.numpy())), x)
+        np.testing.assert_allclose(
+            actual.numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-14
+        )
         limit = 1e-8 if name.endswith("ends") else 1e-11  # PyTorch's 1e-12 is a float32
         np.testing.assert_allclose(slope.numpy(), y.grad.numpy(), rtol=limit, atol=1e-14)
 
@@ -159,10 +161,10 @@ def test_other_types_keep_theirs(name: str, dtype: str) -> None:
     with current("inline"):
         exact = float(ours(mm.asarray(outputs), mm.asarray(targets), "mean"))
         x = mm.asarray(outputs, dtype=dtype)
-        found = ours(x, mm.asarray(targets), "mean")
-        assert found.dtype == x.dtype
+        result = ours(x, mm.asarray(targets), "mean")
+        assert result.dtype == x.dtype
         limit = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
-        assert float(found) == pytest.approx(exact, rel=limit)
+        assert float(result) == pytest.approx(exact, rel=limit)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
@@ -172,10 +174,10 @@ def test_integers_have_the_loss_of_floating_point_numbers(name: str, dtype: str)
     function, _, outputs, targets = CASES[name]
     integers = np.abs(np.round(outputs)).astype(dtype)
     with current("inline", 1):
-        found = function(mm.asarray(integers), mm.asarray(targets), "sum")
+        actual = function(mm.asarray(integers), mm.asarray(targets), "sum")
         expected = function(mm.asarray(integers.astype("float64")), mm.asarray(targets), "sum")
-        assert found.dtype.is_floating
-        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5)
+        assert actual.dtype.is_floating
+        np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -195,24 +197,24 @@ def test_factors_of_elements_have_the_type_of_the_outputs(
         expected = loss(outputs, BITS, **{setting: mm.asarray(WEIGHT, dtype=dtype)})
         assert expected.dtype == outputs.dtype
         for factors in (WEIGHT, mm.asarray(WEIGHT), WEIGHT.tolist(), WEIGHT.astype(dtype)):
-            found = loss(outputs, BITS, **{setting: factors})
-            assert found.dtype == outputs.dtype
-            assert float(found) == float(expected)
+            actual = loss(outputs, BITS, **{setting: factors})
+            assert actual.dtype == outputs.dtype
+            assert float(actual) == float(expected)
         for number in (2, 2.0, np.float64(2)):
-            found = loss(outputs, BITS, **{setting: number})
-            assert found.dtype == outputs.dtype
-            assert float(found) == float(loss(outputs, BITS, **{setting: np.full(5, 2.0)}))
+            actual = loss(outputs, BITS, **{setting: number})
+            assert actual.dtype == outputs.dtype
+            assert float(actual) == float(loss(outputs, BITS, **{setting: np.full(5, 2.0)}))
 
 
 def test_probabilities_of_zero_and_one_are_finite() -> None:
     with current("inline"):
         p, t = mm.asarray([0.0, 0.0, 1.0, 1.0]), mm.asarray([0.0, 1.0, 0.0, 1.0])
-        found = losses.binary_cross_entropy(p, t, reduction="none")
+        actual = losses.binary_cross_entropy(p, t, reduction="none")
         x = torch.tensor([0.0, 0, 1, 1], requires_grad=True)
         expected = F.binary_cross_entropy(x, torch.tensor([0.0, 1, 0, 1]), reduction="none")
         expected.sum().backward()
-        np.testing.assert_array_equal(found.numpy(), expected.detach().numpy())
-        np.testing.assert_array_equal(mm.grad(mm.sum(found), p).numpy(), x.grad.numpy())
+        np.testing.assert_array_equal(actual.numpy(), expected.detach().numpy())
+        np.testing.assert_array_equal(mm.grad(mm.sum(actual), p).numpy(), x.grad.numpy())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -228,19 +230,19 @@ def test_gradients_of_probabilities_of_zero_and_one_are_finite(dtype: str) -> No
 def test_the_divergence_of_negative_shares_is_nan() -> None:
     """As in PyTorch, which shows that targets are not probabilities."""
     shares = np.float32([-0.5, 0.0, 0.5])
-    found = losses.kl_divergence(mm.zeros(3), shares, reduction="none").numpy()
+    actual = losses.kl_divergence(mm.zeros(3), shares, reduction="none").numpy()
     wanted = F.kl_div(torch.zeros(3), torch.asarray(shares), reduction="none")
-    np.testing.assert_allclose(found, wanted)
+    np.testing.assert_allclose(actual, wanted)
 
 
 def test_the_divergence_of_distributions_is_a_mean_over_the_batch() -> None:
     with current("inline"):
         x, t = mm.asarray(np.log(SHARES)), mm.asarray(PROBABILITIES)
-        found = float(losses.kl_divergence(x, t, reduction="batchmean"))
+        actual = float(losses.kl_divergence(x, t, reduction="batchmean"))
         expected = F.kl_div(
             torch.from_numpy(np.log(SHARES)), torch.from_numpy(PROBABILITIES), reduction="batchmean"
         )
-        assert found == pytest.approx(expected.item(), rel=1e-12)
+        assert actual == pytest.approx(expected.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)
@@ -309,8 +311,8 @@ def test_small_losses_of_bits_keep_their_digits(dtype: str, pos_weight: float | 
         factor = 1.0 if pos_weight is None else pos_weight
         expected = (1 - target) * np.logaddexp(x, 0) + factor * target * np.logaddexp(-x, 0)
         rtol = 1e-6 if dtype == "float32" else 0.02
-        found = mm.astype(losses(outputs), mm.float64).numpy()
-        np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-30)
+        actual = mm.astype(losses(outputs), mm.float64).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=1e-30)
         slopes = mm.astype(mm.grad(lambda y: mm.sum(losses(y)))(outputs), mm.float64).numpy()
         ones = 1 / (1 + np.exp(-x))
         wanted = (1 - target) * ones - factor * target * (1 - ones)

@@ -70,15 +70,15 @@ def test_classes_are_judged_as_by_scikit_learn(
     with current(kind, workers):
         y = mm.asarray(outputs.astype(np.float32), layout=mm.Layout.split(0))
         t = mm.asarray(labels)
-        found = {}
+        actual = {}
         for name, (ours, _) in CASES.items():
             parts = [ours.counts(y[s], t[s]) for s in (slice(0, cut), slice(cut, None))]
             sums = [a + b for a, b in zip(*parts, strict=True)]
-            found[name] = (ours(y, t), ours.result(*sums))
-        mm.evaluate(*itertools.chain(*found.values()))  # as one program
+            actual[name] = (ours(y, t), ours.result(*sums))
+        mm.evaluate(*itertools.chain(*actual.values()))  # as one program
         for name, (_, theirs) in CASES.items():
             expected = theirs(outputs.astype(np.float32), labels)
-            for value in found[name]:
+            for value in actual[name]:
                 np.testing.assert_allclose(
                     value.numpy(), expected, rtol=1e-12, atol=1e-12, err_msg=name
                 )
@@ -125,8 +125,8 @@ def test_predicted_labels_are_outputs_too() -> None:
     with current("inline"):
         y, t = mm.asarray(predicted), mm.asarray(labels)
         assert float(metrics.accuracy(y, t)) == pytest.approx(0.6)
-        found = metrics.f1(y, t, None, classes=3).numpy()
-        np.testing.assert_allclose(found, counterparts.f1_score(labels, predicted, average=None))
+        result = metrics.f1(y, t, None, classes=3).numpy()
+        np.testing.assert_allclose(result, counterparts.f1_score(labels, predicted, average=None))
         matrix = metrics.confusion_matrix(y, t, classes=3)
         assert matrix.dtype == mm.int64
         np.testing.assert_array_equal(
@@ -166,9 +166,9 @@ def test_hits_have_a_label_in_range_and_an_output(k: int) -> None:
     outputs[4, 1], outputs[5, 2] = np.nan, np.nan
     labels = np.array([2, -1, 4, 0, 1, 1])
     with current("inline", 1):
-        found = float(mm.nn.metrics.top_k_accuracy(mm.asarray(outputs), mm.asarray(labels), k))
+        result = float(mm.nn.metrics.top_k_accuracy(mm.asarray(outputs), mm.asarray(labels), k))
     hits = [True, False, False, k >= 3, False, k >= 2]
-    assert found == pytest.approx(sum(hits) / 6)
+    assert result == pytest.approx(sum(hits) / 6)
 
 
 @pytest.mark.parametrize("label", [3, -1, 5])

@@ -42,8 +42,8 @@ def test_steps_do_not_depend_on_layouts(
     with current("inline"):
         expected = trajectory(make, None)
     with current(kind, workers):
-        found = {str(rule): trajectory(make, rule) for rule in RULES}
-    for rule, values in found.items():
+        actual = {str(rule): trajectory(make, rule) for rule in RULES}
+    for rule, values in actual.items():
         np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-10, err_msg=rule)
 
 

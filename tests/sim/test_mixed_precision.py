@@ -35,10 +35,10 @@ def state(of: nn.Module) -> dict[str, Any]:
     return {name: v.numpy() for name, v in of.state_dict().items()}
 
 
-def check_same(found: dict[str, Any], expected: dict[str, Any], limit: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
+def check_same(actual: dict[str, Any], expected: dict[str, Any], limit: float = 0.0) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=limit, atol=limit, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=limit, atol=limit, err_msg=name)
 
 
 # the types of modules -------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_softmax_of_half_types_rounds_once(function: Any, half: Any) -> None:
 def torch_losses(weights: list[Any], half: torch.dtype, scale: float, steps: int) -> list[float]:
     """The losses of gradient descent on float32 weights, with layers that compute in `half`."""
     masters = [torch.from_numpy(w.copy()).requires_grad_() for w in weights]
-    found = []
+    result = []
     for _ in range(steps):
         w1, b1, _, _, w2, b2 = (w.to(half) for w in masters)
         y = F.relu(torch.from_numpy(X).to(half) @ w1 + b1)
@@ -123,8 +123,8 @@ def torch_losses(weights: list[Any], half: torch.dtype, scale: float, steps: int
         with torch.no_grad():
             for w, slope in zip(masters, slopes, strict=True):
                 w -= 0.5 * slope / scale
-        found.append(loss.item())
-    return found
+        result.append(loss.item())
+    return result
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -224,10 +224,10 @@ def test_strategies_train_as_one_worker(
     kind: str, workers: int, name: str, strategy: str, alone: dict[str, Any]
 ) -> None:
     with current(kind, workers):
-        found = trained(STRATEGIES[strategy](), name, make=layers)
-        assert {p.dtype for p in found.module.parameters()} == {mm.float32}
+        result = trained(STRATEGIES[strategy](), name, make=layers)
+        assert {p.dtype for p in result.module.parameters()} == {mm.float32}
         limit = 0.2 if strategy == "1-bit" else 0.02
-        np.testing.assert_allclose(found.history.step_losses, alone["float32"], rtol=limit)
+        np.testing.assert_allclose(result.history.step_losses, alone["float32"], rtol=limit)
 
 
 @pytest.mark.parametrize("strategy", ["data", "sharded"])
@@ -303,8 +303,8 @@ def test_deterministic_mode_has_equal_bits(name: str) -> None:
     for workers in (1, 2, 4):
         with current("exact", workers):
             ends.append(state(trained("auto", name).module))
-    for found in ends[1:]:
-        check_same(found, ends[0])
+    for result in ends[1:]:
+        check_same(result, ends[0])
 
 
 @pytest.mark.parametrize("strategy", ["data", "replicas"])
@@ -368,8 +368,8 @@ def test_loops_of_ones_own_are_fit(kind: str, workers: int) -> None:
                     calls[way](mm.asarray(X[i : i + 16]), mm.asarray(Y[i : i + 16]))
             assert scale.skipped == 0
             ends.append(state(model))
-        for found in ends[1:]:
-            check_same(found, ends[0], 2e-3)
+        for result in ends[1:]:
+            check_same(result, ends[0], 2e-3)
 
 
 def test_scale_changes_in_loops_on_workers() -> None:
@@ -420,9 +420,9 @@ def test_converted_modules_infer_and_train(half: str, kind: str, workers: int) -
         assert whole.predict(X).dtype.name == half
         assert call(mm.astype(mm.asarray(X), half)).dtype.name == half
         np.testing.assert_allclose(mm.astype(whole.predict(X), "float32").numpy(), full, atol=0.1)
-        found = whole.evaluate(X, Y)
-        assert abs(found["accuracy"] - scores["accuracy"]) <= 2 / len(X)
-        assert found["loss"] == pytest.approx(scores["loss"], rel=0.03)
+        result = whole.evaluate(X, Y)
+        assert abs(result["accuracy"] - scores["accuracy"]) <= 2 / len(X)
+        assert result["loss"] == pytest.approx(scores["loss"], rel=0.03)
         # The optimizer goes on from its states, with master copies now.
         history = Trainer(model, optimizer=trainer.optimizer).fit(X, Y, batch_size=16, epochs=10)
         assert history.loss[-1] < scores["loss"] * 1.1
@@ -447,20 +447,20 @@ def test_trained_accuracy(
     images = mm.data.load(data)
     normalized = mm.data.normalize(*mm.data.pixel_statistics(images.train_images))
     train, test = (normalized(x, DRAW) for x in (images.train_images, images.test_images))
-    found = {}
+    result = {}
     with current("inline"):
         for precision in ("float32", *MIXED):
             module = mm.nn.zoo.NETWORKS[name](classes=10, **settings)
             trainer = Trainer(module, optimizer=mm.optim.Adam(1e-3), precision=precision, seed=0)
             trainer.fit(train, images.train_labels, batch_size=32, epochs=epochs)
-            found[precision] = trainer.evaluate(test, images.test_labels)["accuracy"]
+            result[precision] = trainer.evaluate(test, images.test_labels)["accuracy"]
         for half in ("bfloat16", "float16"):  # the last network, and inference in half
             trainer = Trainer(module.astype(half))
-            found[half] = trainer.evaluate(test, images.test_labels)["accuracy"]
+            result[half] = trainer.evaluate(test, images.test_labels)["accuracy"]
             module.astype("float32")
-    assert min(found.values()) > least
+    assert min(result.values()) > least
     for precision in (*MIXED, "bfloat16", "float16"):
-        assert abs(found[precision] - found["float32"]) <= margin, found
+        assert abs(result[precision] - result["float32"]) <= margin, result
 
 
 # bad input ------------------------------------------------------------------------------------

@@ -157,8 +157,8 @@ def test_layers_are_divided_along_their_outputs_or_inputs(name: str, option: str
                 np.testing.assert_allclose(v.numpy(), expected[path], rtol=1e-8, atol=1e-11)
             for path, axis in (outputs if option == "output" else inputs).items():
                 splits = net.parameters[f"0.{path}"].layout.splits
-                found = [d for d, split in enumerate(splits) if split is not None]
-                assert found == ([] if axis is None else [axis]), path
+                actual = [d for d, split in enumerate(splits) if split is not None]
+                assert actual == ([] if axis is None else [axis]), path
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])

@@ -36,11 +36,13 @@ def engine() -> Iterator[Engine]:
 def cases_of(dtype: str) -> list[tuple[str, Case]]:
     """Cases of all operations that have a native form for the type."""
     draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
-    found = [(name, case) for name, case in structured(draws) if dtype in ROWS[name].dtypes]
+    result = [(name, case) for name, case in structured(draws) if dtype in ROWS[name].dtypes]
     if dtype != "float32":  # the only type that is drawn natively
-        found = [(name, case) for name, case in found if name != "random_uniform"]
+        result = [(name, case) for name, case in result if name != "random_uniform"]
     if dtype in ("int64", "float32", "float64"):  # numbers below 0 are no uint8
-        found = [(n, c) for n, c in found if n != "astype" or c.attributes["dtype"].name != "uint8"]
+        result = [
+            (n, c) for n, c in result if n != "astype" or c.attributes["dtype"].name != "uint8"
+        ]
     for name, row in ROWS.items():
         operation = OPERATIONS[name]
         native = operation.native
@@ -49,8 +51,8 @@ def cases_of(dtype: str) -> list[tuple[str, Case]]:
         if native is None:  # the gamma functions
             continue
         if operation.is_elementwise and name != "astype" and dtype in row.dtypes:
-            found.append((name, row.draw(draws)))
-    return found
+            result.append((name, row.draw(draws)))
+    return result
 
 
 def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Tensor]:
@@ -58,7 +60,7 @@ def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Te
     nodes = tuple(applied(engine, name, case) for name, case in cases)
     graph = engine.pending_graph(Graph(nodes))
     outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=2)
-    return [engine.pool.get(data.number) for data in outputs]
+    return [engine.pool.get(data.array_id) for data in outputs]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -70,9 +72,9 @@ def test_native_form_agrees_with_the_kernel(
     expected = values(engine, *[applied(engine, name, case) for name, case in cases])
     chooser = only(0)
     use_native_code(monkeypatch, chooser)
-    found = run_natively(engine, cases)
+    actual = run_natively(engine, cases)
     assert chooser.used == ["native"]
-    for (name, case), result, known in zip(cases, found, expected, strict=True):
+    for (name, case), result, known in zip(cases, actual, expected, strict=True):
         check_close(result, known, (name, case))
 
 
@@ -99,8 +101,8 @@ def test_special_numbers_are_treated_alike(
     for name in ("sum", "prod", "max", "min"):
         cases.append((name, Case((grid[0],), {"axis": (1,), "keepdims": False})))
     use_native_code(monkeypatch, only(0))
-    found = run_natively(engine, cases)
-    for (name, case), result in zip(cases, found, strict=True):
+    actual = run_natively(engine, cases)
+    for (name, case), result in zip(cases, actual, strict=True):
         known = reference(name, case)
         check_close(result, known, (name, case))
         if OPERATIONS[name].is_elementwise:
@@ -198,19 +200,19 @@ def test_native_remainders_are_exact(
     operands = (dividends_and_divisors if dtype.startswith("float") else integers)(dtype)
     case = Case(tuple(map(torch.from_numpy, operands)), {})
     use_native_code(monkeypatch, only(0))
-    found = run_natively(engine, [(name, case) for name in REMAINDERS])
-    for name, result in zip(REMAINDERS, found, strict=True):
+    actual = run_natively(engine, [(name, case) for name in REMAINDERS])
+    for name, result in zip(REMAINDERS, actual, strict=True):
         with np.errstate(all="ignore"):
             _check_same(result, getattr(np, name)(*operands))
 
 
-def _check_same(found: Any, expected: Any) -> None:
+def _check_same(actual: Any, expected: Any) -> None:
     """Assert equality, also of the signs of zeros."""
-    found = found.numpy()
-    np.testing.assert_array_equal(found, expected)
+    actual = actual.numpy()
+    np.testing.assert_array_equal(actual, expected)
     if expected.dtype.kind == "f":
         zeros = expected == 0
-        np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
+        np.testing.assert_array_equal(np.signbit(actual[zeros]), np.signbit(expected[zeros]))
 
 
 BODIES = {
@@ -243,8 +245,8 @@ def test_loops_that_are_joined_read_what_they_should(
         expected = numpy_body.get(body, BODIES[body])(i, expected)
     NativeWherePossible.used.clear()
     with current("planned" if workers == 1 else "shared", workers):
-        found = mm.fori_loop(0, 3, BODIES[body], mm.asarray(start))
-        np.testing.assert_allclose(np.asarray(found), expected)
+        actual = mm.fori_loop(0, 3, BODIES[body], mm.asarray(start))
+        np.testing.assert_allclose(np.asarray(actual), expected)
     assert workers > 1 or set(NativeWherePossible.used) == {"native"}
 
 
@@ -281,10 +283,10 @@ def test_native_loops_keep_the_order_of_operations(
     expected: Any = tuple([np.full(67, number, np.float32) for number in numbers])
     NativeWherePossible.used.clear()
     with current("planned"):
-        found = mm.fori_loop(0, 100, body, tuple(map(mm.asarray, expected)))
+        actual = mm.fori_loop(0, 100, body, tuple(map(mm.asarray, expected)))
         for i in range(100):
             expected = body(i, expected)
-        for x, y in zip(found, expected, strict=True):
+        for x, y in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(x.numpy(), y)
     assert set(NativeWherePossible.used) == {"native"}
 
@@ -303,6 +305,6 @@ def test_loops_through_types_without_a_native_form_are_replayed(
     expected = 2.125 if "complex" in dtype else 1.75
     NativeWherePossible.used.clear()
     with current("planned"):
-        found = mm.fori_loop(0, 3, body, mm.zeros((5,), dtype="float32"))
-        np.testing.assert_array_equal(found.numpy(), np.full(5, expected, np.float32))
+        actual = mm.fori_loop(0, 3, body, mm.zeros((5,), dtype="float32"))
+        np.testing.assert_array_equal(actual.numpy(), np.full(5, expected, np.float32))
     assert "native" not in NativeWherePossible.used

@@ -57,16 +57,16 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)  # every run is timed
-    found: list[Any] = []
+    result: list[Any] = []
     bind = NativeSegments.bind
 
     def noted(self: NativeSegments, tensors: Any) -> Any:
-        found.append(tensors.program)
+        result.append(tensors.program)
         return bind(self, tensors)
 
     monkeypatch.setattr(NativeSegments, "bind", noted)
     Counted.sources.clear()
-    yield found
+    yield result
     Counted.sources.clear()
 
 
@@ -147,7 +147,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
             runs = []
             for _ in range(16):
                 outputs, _ = engine.runs.run(compiled, graph.leaves)
-                runs.append([engine.pool.get(data.number).numpy().copy() for data in outputs])
+                runs.append([engine.pool.get(data.array_id).numpy().copy() for data in outputs])
             assert len(bound) > before
             for results in runs[1:]:
                 for (name, _), x, y in zip(cases, runs[0], results, strict=True):
@@ -216,8 +216,8 @@ def test_random_programs_agree_with_numpy_in_every_run(
         layout = mm.Layout.split(0) if pool[1] > 1 else None
         a, b = (mm.asarray(v, layout=layout) for v in (x, y))
         for _ in range(choice.choice([1, 12, 40])):
-            for found, known in zip(compiled(a, b), expected, strict=True):
-                np.testing.assert_array_equal(found.numpy(), known)
+            for actual, known in zip(compiled(a, b), expected, strict=True):
+                np.testing.assert_array_equal(actual.numpy(), known)
 
 
 STENCIL = (slice(1, -1), slice(1, -1))
@@ -289,8 +289,8 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
         z = np.sort(y)
         known = (z - y) * 0.5 + z
     with current("planned", 1):
-        found = mm.fori_loop(0, 5, body, mm.asarray(x))
-        np.testing.assert_allclose(found.numpy(), known, rtol=1e-12)
+        actual = mm.fori_loop(0, 5, body, mm.asarray(x))
+        np.testing.assert_allclose(actual.numpy(), known, rtol=1e-12)
     assert NativeWherePossible.used == ["segments"]
     (source,) = Counted.sources
     assert "if group == 1:" in source
@@ -334,8 +334,8 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
             compiled = mm.compile(lambda x, y: body(x, y, mm))
             a, b = map(mm.asarray, (x, y))
             for _ in range(12):
-                for found, known in zip(compiled(a, b), expected, strict=True):
-                    np.testing.assert_array_equal(found.numpy(), known)
+                for actual, known in zip(compiled(a, b), expected, strict=True):
+                    np.testing.assert_array_equal(actual.numpy(), known)
         finally:
             torch.set_num_threads(before)
     assert bound
@@ -388,8 +388,8 @@ def test_loops_over_joined_dimensions(seed: int, bound: list[Any]) -> None:
             given = [mm.asarray(x) for x in arrays]
             compiled = mm.compile(lambda *x: body(mm, *x))
             for _ in range(4):
-                for found, known in zip(compiled(*given), body(np, *arrays), strict=True):
-                    np.testing.assert_array_equal(found.numpy(), known)
+                for actual, known in zip(compiled(*given), body(np, *arrays), strict=True):
+                    np.testing.assert_array_equal(actual.numpy(), known)
     assert bound
 
 

@@ -30,18 +30,18 @@ def counterpart(
     samples: np.ndarray, own: np.ndarray, workers: int, weights: bool, every: int
 ) -> list:
     """The report's equations 2.1 and 2.2, written out: a loss of the samples for each step."""
-    found = []
+    result = []
     w, b = (own[i, :workers] if weights else np.repeat(own[i, :1], workers) for i in (0, 1))
     for number, x in enumerate(samples[:, :workers], start=1):
         loss, by_weight, by_bias = loss_and_slopes(w, b, x)
-        found.append(loss.mean())
+        result.append(loss.mean())
         if weights:
             w, b = w - RATE * by_weight, b - RATE * by_bias
             if number % every == 0:
                 w, b = (np.full(workers, p.mean()) for p in (w, b))
         else:
             w, b = w - RATE * by_weight.mean(), b - RATE * by_bias.mean()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("weights", [False, True], ids=["gradients", "weights"])
@@ -51,11 +51,11 @@ def test_the_curves_are_those_of_the_equations(weights: bool) -> None:
         samples = draw.uniform(size=(STEPS, SEEDS, max(WORKERS)), dtype=mm.float32)
         own = draw.normal(size=(2, SEEDS, max(WORKERS)), dtype=mm.float32)
         samples, own = (np.asarray(x).astype(np.float64) for x in (samples, own))
-    found = curves(0)[weights].sampled
+    actual = curves(0)[weights].sampled
     for i, workers in enumerate(WORKERS):
         for seed in range(SEEDS):
             expected = counterpart(samples[:, seed], own[:, seed], workers, weights, 10)
-            np.testing.assert_allclose(found[:, i, seed], expected, rtol=2e-3, atol=1e-5)
+            np.testing.assert_allclose(actual[:, i, seed], expected, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -75,7 +75,7 @@ def test_weights_averaged_after_every_step_are_gradients_averaged() -> None:
 
 def test_the_true_loss_is_the_mean_over_all_inputs() -> None:
     assert GRID >= 16
-    found = curves(0)[0].true
-    assert found.shape == (STEPS, len(WORKERS), SEEDS)
-    assert (found > 0).all()
-    assert (found < 0.5).all()
+    result = curves(0)[0].true
+    assert result.shape == (STEPS, len(WORKERS), SEEDS)
+    assert (result > 0).all()
+    assert (result < 0.5).all()

@@ -29,9 +29,9 @@ POOLS = [(kind, workers) for workers in (2, 3, 4, 7) for kind in ("shared", "mes
 POOLS += [("shared", 1)]
 
 # A failure may cost a pool, so failing examples of those tests are shown as they were found.
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=20, suppress_health_check=list(HealthCheck), phases=found)
-few = settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=20, suppress_health_check=list(HealthCheck), phases=phases)
+few = settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=phases)
 some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 

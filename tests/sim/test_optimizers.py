@@ -233,10 +233,10 @@ def test_fit_takes_the_steps_of_pytorch(name: str, kind: str, workers: int) -> N
     ours, theirs = PAIRS[name]
     losses, (w, b) = of_torch(theirs)
     with current(kind, workers):
-        steps, found = in_fit(ours())
+        steps, actual = in_fit(ours())
         np.testing.assert_allclose(steps, losses, rtol=1e-12)
-        np.testing.assert_allclose(found["0.weight"], w, rtol=1e-11, atol=1e-12)
-        np.testing.assert_allclose(found["0.bias"], b, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(actual["0.weight"], w, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(actual["0.bias"], b, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["rmsprop, all", "adam, amsgrad", "adamw", "lars"])
@@ -285,18 +285,18 @@ def test_steps_of_complex_parameters_are_those_of_pytorch(
         optimizer.step()
     limit = 0.1 if clips else None
     with current(kind, workers):
-        found = [
+        actual = [
             mm.variable("net.weight", first, layout=mm.Layout.split(0)),
             mm.variable("net.bias", B),
         ]
         rule, scale = replace(ours(), clip_norm=limit), mm.optim.LossScale(8.0)
 
         def update(x: Any, y: Any) -> None:
-            _, gradients = scale.value_and_grad(lambda: complex_loss(mm, *found, x, y), found)
+            _, gradients = scale.value_and_grad(lambda: complex_loss(mm, *actual, x, y), actual)
             rule.update(gradients, scale)
 
         def minimize(x: Any, y: Any) -> None:
-            rule.minimize(complex_loss(mm, *found, x, y), found)
+            rule.minimize(complex_loss(mm, *actual, x, y), actual)
 
         steps = {"minimize": minimize, "update": update, "compiled": mm.compile(update)}
         for i, rows in enumerate(BATCHES[:6]):
@@ -305,7 +305,7 @@ def test_steps_of_complex_parameters_are_those_of_pytorch(
                 rule = replace(ours(), clip_norm=limit)
                 rule.load_state_dict(state)
             steps[way](mm.asarray(x[rows]), mm.asarray(Y[rows]))
-        for v, value in zip(found, (w, b), strict=True):
+        for v, value in zip(actual, (w, b), strict=True):
             np.testing.assert_allclose(v.numpy(), value.detach().numpy(), rtol=1e-11, atol=1e-12)
 
 
@@ -451,6 +451,40 @@ def test_groups_of_parameters_that_a_loop_lists(
         assert sorted(optimizer.state_dict()) == states
 
 
+def test_groups_match_the_paths_of_the_module_that_is_trained() -> None:
+    """An encoder that was a part of another module keeps the names of its variables there."""
+
+    class Pretrained(mm.nn.Module):
+        def __init__(self, encoder: mm.nn.Module) -> None:
+            self.body, self.out = encoder, mm.nn.Dense(3)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.out(self.body(x))
+
+    class Classifier(mm.nn.Module):
+        def __init__(self, encoder: mm.nn.Module) -> None:
+            self.encoder, self.head = encoder, mm.nn.Dense(3)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.head(self.encoder(x))
+
+    mm.init(workers=0)
+    x, encoder = np.ones((4, 3), np.float32), mm.nn.Dense(3)
+    mm.train.Trainer(Pretrained(encoder), "mean_squared_error").fit(x, x, epochs=1)
+    former = encoder.weight.numpy()
+    adam = Adam(1e-2, groups={"encoder.*": {"learning_rate": 0.0}})
+    model = Classifier(encoder)
+    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    np.testing.assert_array_equal(encoder.weight.numpy(), former)
+    adam = Adam(1e-2, groups={"*coder.bias": {}})
+    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    assert (encoder.weight.numpy() != former).any()
+    adam = Adam(1e-2, groups={"base.*": {}})
+    trainer = mm.train.Trainer(model, "mean_squared_error", adam)
+    with pytest.raises(OptionError, match="no parameter matches 'base"):
+        trainer.fit(x, x, epochs=1)
+
+
 def test_groups_may_have_schedules_and_other_states() -> None:
     """A rate of its own that changes, and amsgrad for one variable only."""
     with current("inline"):
@@ -574,10 +608,10 @@ def test_a_state_is_kept_until_it_is_used() -> None:
         ]  # fmt: skip
         other = Adam(0.05)
         other.load_state_dict(state)
-        found = other.state_dict()
-        assert sorted(found) == sorted(state)
+        result = other.state_dict()
+        assert sorted(result) == sorted(state)
         for name, value in state.items():
-            np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value))
+            np.testing.assert_array_equal(np.asarray(result[name]), np.asarray(value))
         loop.run("update", BATCHES[:1])
         assert int(state["net.bias.count"]) == 4, "a snapshot"
 
@@ -670,8 +704,8 @@ def test_one_optimizer_of_two_networks(together: bool) -> None:
             net.load_state_dict(former.state_dict())
         other.load_state_dict({name: np.asarray(value) for name, value in state.items()})
         run(again, other, 3)
-        for found, expected in zip(again, whole, strict=True):
-            for v, w in zip(found.parameters(), expected.parameters(), strict=True):
+        for actual, expected in zip(again, whole, strict=True):
+            for v, w in zip(actual.parameters(), expected.parameters(), strict=True):
                 np.testing.assert_allclose(v.numpy(), w.numpy(), rtol=1e-5, atol=1e-7)
         assert sorted(other.state_dict()) == sorted(state)
 

@@ -49,11 +49,11 @@ def test_all_read_what_one_has_made_however_late_they_are(size: int, shares_memo
 
             make(0)
             for number in range(COUNT):
-                found, status = ring.read(number, number % size, NBYTES)
+                result, status = ring.read(number, number % size, NBYTES)
                 make(number + 1)
                 time.sleep(lag.choice([0, 0, 0.002]))
                 assert status == number * number
-                assert (found == number + 100 * turn).all()
+                assert (result == number + 100 * turn).all()
                 ring.release(number)
             group.communicator(rank).barrier()
 
@@ -78,7 +78,7 @@ def test_a_worker_that_waits_for_a_panel_is_woken_by_an_abort(shares_memory: boo
 
 @given(extent=st.integers(0, 40), rows=st.integers(1, 9), size=st.integers(1, 5))
 def test_every_row_is_dealt_to_one_worker(extent: int, rows: int, size: int) -> None:
-    found: list[int] = []
+    result: list[int] = []
     for rank in range(size):
         shares = BlockCyclicRows(extent, rows, rank, size)
         own: list[int] = []
@@ -91,5 +91,5 @@ def test_every_row_is_dealt_to_one_worker(extent: int, rows: int, size: int) -> 
         for panel in range(shares.count):
             _, stop = shares.bounds(panel)
             assert own[shares.after(panel)] == [row for row in own if row >= stop]
-        found += own
-    assert sorted(found) == list(range(extent))
+        result += own
+    assert sorted(result) == list(range(extent))

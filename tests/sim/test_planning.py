@@ -164,11 +164,11 @@ def greedy(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> flo
 def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
     kind: str, workers: int, widths: Sequence[int], optimizer: Any, monkeypatch: Any
 ) -> None:
-    found: list[tuple[ChosenOptions, float]] = []
+    result: list[tuple[ChosenOptions, float]] = []
 
     def watched(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> ChosenOptions:
         chosen = parameter_layouts.choose_options(step, layers, environment)
-        found.append((chosen, greedy(step, layers, environment)))
+        result.append((chosen, greedy(step, layers, environment)))
         return chosen
 
     monkeypatch.setattr(per_layer, "choose_options", watched)
@@ -176,7 +176,7 @@ def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
         layers = [Dense(width, activation="relu") for width in widths]
         net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)
         net.fit(*data(), batch_size=32, epochs=0, strategy="auto")
-    ((chosen, other),) = found
+    ((chosen, other),) = result
     assert chosen.seconds["auto"] <= 1.001 * other
     assert chosen.seconds["auto"] <= min(chosen.seconds.values())
 

@@ -432,14 +432,14 @@ def test_workers_that_were_stopped_with_the_controller_may_fail_later(
 def test_a_dead_worker_thread_is_a_lost_worker(
     threads: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = Worker.answer
+    reply_to = Worker.reply_to
 
     def vanish(worker: Worker, *message: Any) -> Any:
         if threading.current_thread() in threads._transport._threads:  # not of other tests' pools
             raise SystemError("gone")
-        return answer(worker, *message)
+        return reply_to(worker, *message)
 
-    monkeypatch.setattr(Worker, "answer", vanish)
+    monkeypatch.setattr(Worker, "reply_to", vanish)
     with pytest.raises(WorkerLost, match=r"worker \d failed: gone"):
         threads.get(put_ones(threads))
     assert threads.closed

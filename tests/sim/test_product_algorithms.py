@@ -26,11 +26,11 @@ from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Program, Redistribute
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(
     max_examples=12,
     suppress_health_check=list(HealthCheck),
-    phases=found,
+    phases=phases,
 )
 ITEM = 8
 
@@ -66,8 +66,8 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
 def planned(engine: Engine, node: Node) -> tuple[NodeCandidates, Program]:
     """The ways to compute a product, the one taken first, and the program."""
     graph = engine.pending_graph(Graph((node,)))
-    (found,) = node_candidates(simplify(graph), engine.environment)
-    return found, engine.compile(graph).program
+    (result,) = node_candidates(simplify(graph), engine.environment)
+    return result, engine.compile(graph).program
 
 
 def memory(options: NodeCandidates) -> list[int]:
@@ -263,6 +263,8 @@ def test_stacks_are_summed_in_panels_too() -> None:
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)
     nodes = [bodies.leaf(engine, x, layout) for x, layout in zip((a, b), at, strict=True)]
     result = contraction(nodes[0], "bkm", nodes[1], "nbk", "bnm")
-    (found,) = node_candidates(simplify(engine.pending_graph(Graph((result,)))), engine.environment)
-    assert found.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
+    (actual,) = node_candidates(
+        simplify(engine.pending_graph(Graph((result,)))), engine.environment
+    )
+    assert actual.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
     assert bodies.values(engine, result)[0].eq(96).all()

@@ -17,8 +17,8 @@ from magmath.arrays.array import Array
 from magmath.errors import ShapeError
 from operation_bodies import leaf, placements
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=phases)
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3), ("shared", 4), ("messages", 7)]
 on_pools = pytest.mark.parametrize(("kind", "workers"), POOLS)
 
@@ -178,8 +178,8 @@ def test_gradient_of_a_network_of_contractions() -> None:
                 moved = list(values)
                 moved[position] = values[position] + step * direction
                 ends.append(total(*moved, np.einsum))
-            found = float(np.sum(np.asarray(slope) * direction))
-            np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+            result = float(np.sum(np.asarray(slope) * direction))
+            np.testing.assert_allclose(result, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
 
 
 BAD: list[tuple[str, Any, str]] = [

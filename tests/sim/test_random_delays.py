@@ -103,13 +103,13 @@ def test_loops_of_many_steps(kind: str) -> None:
     for i in range(60):
         known = (known - known.mean(axis=0)) * 0.9 + i
     with debugged("delays=3", kind, 2):
-        found: Any = mm.fori_loop(
+        actual: Any = mm.fori_loop(
             0,
             60,
             lambda i, v: (v - v.mean(axis=0)) * 0.9 + i,
             mm.asarray(x, layout=mm.Layout.split(0)),
         )
-        np.testing.assert_allclose(found.numpy(), known, rtol=1e-9)
+        np.testing.assert_allclose(actual.numpy(), known, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
@@ -125,10 +125,10 @@ def test_asynchronous_updates(kind: str) -> None:
             )
             history = net.fit(x, x, batch_size=6, epochs=1, strategy=strategy)
             free = net.fit(x, x, batch_size=6, epochs=1, strategy=mm.parallel.Asynchronous(4))
-            assert all(one["max"] <= 4 for one in free.staleness)
+            assert all(one["max"] <= 4 for one in free.delays)
             ends.append(history.step_losses)
-    for found in ends[1:]:
-        np.testing.assert_allclose(found, ends[0], rtol=1e-9)
+    for result in ends[1:]:
+        np.testing.assert_allclose(result, ends[0], rtol=1e-9)
 
 
 # the switch ---------------------------------------------------------------------------------------

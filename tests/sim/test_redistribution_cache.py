@@ -30,7 +30,7 @@ def rows(seed: int = 0) -> Array:
 
 
 def copies(x: Array) -> int:
-    return len(remote_array_of(x.evaluated()).copies)
+    return len(remote_array_of(x.evaluated_leaf()).copies)
 
 
 def test_the_second_redistribution_sends_nothing(pool: Pool) -> None:
@@ -91,7 +91,7 @@ def test_the_least_recently_used_copy_is_evicted(pool: Pool) -> None:
 def test_copies_are_found_after_a_repeated_run_has_renumbered_their_array(pool: Pool) -> None:
     x, repeated = rows(), rows()
     mm.evaluate(x.redistribute(Layout.split(1)))
-    remote_array_of(x.evaluated()).swap(remote_array_of(repeated.evaluated()))
+    remote_array_of(x.evaluated_leaf()).swap(remote_array_of(repeated.evaluated_leaf()))
     messages = pool.traffic.messages
     mm.evaluate(x.redistribute(Layout.split(1)))
     assert pool.traffic.messages == messages

@@ -35,11 +35,11 @@ READING = ("take", "take_along", "searchsorted")
 EXACT = (*READING, "put")
 ADDING = ("scatter_add", "scatter_along")
 POOLS = [(kind, workers) for workers in (2, 3, 4, 7) for kind in ("shared", "messages")]
-found = [Phase.explicit, Phase.reuse, Phase.generate]
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(
     max_examples=12,
     suppress_health_check=list(HealthCheck),
-    phases=found,
+    phases=phases,
 )
 by_rows = Layout.split(0)
 

@@ -137,15 +137,15 @@ class Interrupts(Callback):
 
 def outcome(trainer: Trainer, history: Any) -> dict[str, Any]:
     """All that the training has left, as values that compare."""
-    found: dict[str, Any] = {"steps": history.step_losses, "epochs": len(history.records)}
-    found["figures"] = [record.figures() for record in history.records]
-    found["rates"] = trainer.optimizer.rates(trainer.optimizer.steps, trainer.epochs_done)
-    found["weights"] = {k: v.tolist() for k, v in trainer.module.state_dict().items()}
-    found["optimizer"] = {k: v.tolist() for k, v in trainer.optimizer.state_dict().items()}
+    result: dict[str, Any] = {"steps": history.step_losses, "epochs": len(history.records)}
+    result["figures"] = [record.figures() for record in history.records]
+    result["rates"] = trainer.optimizer.rates(trainer.optimizer.steps, trainer.epochs_done)
+    result["weights"] = {k: v.tolist() for k, v in trainer.module.state_dict().items()}
+    result["optimizer"] = {k: v.tolist() for k, v in trainer.optimizer.state_dict().items()}
     for callback in trainer.callbacks:
         state = callback.state_dict()
-        found[type(callback).__name__] = repr({k: _plain(v) for k, v in state.items()})
-    return found
+        result[type(callback).__name__] = repr({k: _plain(v) for k, v in state.items()})
+    return result
 
 
 def _plain(value: Any) -> Any:
@@ -249,18 +249,18 @@ def test_one_bit_training_goes_on_with_other_numbers_of_workers(before: int, aft
         trainer = Trainer(nn.Dense(3), seed=1, optimizer=mm.optim.GradientDescent(0.0),
                           strategy=strategy)  # fmt: skip
         trainer.fit(X, Y, batch_size=24, epochs=epochs, checkpoint=folder, resume=True)
-        strategy, training = trainer.prepared()
+        strategy, training = trainer.prepare_strategy()
         return {name: v.numpy().sum(axis=0) for name, v in strategy.state(training).items()}
 
     with tempfile.TemporaryDirectory() as folder:
         with current("shared" if before > 1 else "inline", before):
             expected = trained(folder, 2)
         with current("shared" if after > 1 else "inline", after):
-            found = trained(folder, 2)  # restores, and takes no step
-    assert expected.keys() == found.keys() == {"weight/residual", "bias/residual"}
+            actual = trained(folder, 2)  # restores, and takes no step
+    assert expected.keys() == actual.keys() == {"weight/residual", "bias/residual"}
     assert max(abs(value).max() for value in expected.values()) > 0
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-6)
 
 
 def test_a_constant_learning_rate_is_that_of_the_checkpoint() -> None:

@@ -90,8 +90,8 @@ def test_every_schedule_is_compared() -> None:
 def test_fifty_rates_are_those_of_pytorch(name: str) -> None:
     ours, theirs = PAIRS[name]
     schedule = ours()
-    found = [schedule(step) for step in range(50)]
-    np.testing.assert_allclose(found, of_torch(theirs, 50), rtol=1e-12, atol=1e-12)
+    actual = [schedule(step) for step in range(50)]
+    np.testing.assert_allclose(actual, of_torch(theirs, 50), rtol=1e-12, atol=1e-12)
     assert schedule == ours()
     assert pickle.loads(pickle.dumps(schedule)) == schedule
     assert asdict(schedule)["per"] == ("step" if name.startswith("one cycle") else "epoch")
@@ -207,10 +207,10 @@ def test_fit_counts_epochs_or_steps(per: Any, samples: int, kind: str, workers: 
     schedule = s.Polynomial(0.5, 20, 2.0, per=per)
     each = -(-samples // 4)
     with current(kind, workers):
-        found, descent = fitted(schedule, [2, 1, 1], samples)
+        result, descent = fitted(schedule, [2, 1, 1], samples)
     assert descent.steps == 4 * each
     rates = [schedule(i if per == "step" else i // each) for i in range(4 * each)]
-    assert found == pytest.approx(moves(rates), rel=1e-5)
+    assert result == pytest.approx(moves(rates), rel=1e-5)
 
 
 KINDS: dict[str, tuple[Callable[[], Any], Callable[[int, int], float]]] = {
@@ -257,8 +257,8 @@ def test_another_kind_of_rate_takes_effect_in_the_next_epoch(
 def test_a_schedule_that_is_not_of_this_package() -> None:
     """A function counts epochs."""
     with current("inline"):
-        found, _ = fitted(lambda epoch: 0.1 / (epoch + 1), [2, 1], 8)
-    assert found == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
+        result, _ = fitted(lambda epoch: 0.1 / (epoch + 1), [2, 1], 8)
+    assert result == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["a number", "per step"])
@@ -301,10 +301,10 @@ def test_a_callback_sets_the_rate_of_the_next_step(pool: str, workers: int, kind
         net = mm.nn.Dense(1).build((1, 3))
         net.load_state_dict({"weight": np.zeros((3, 1)), "bias": np.array([bias])})
         trainer = mm.train.Trainer(net, "mean_squared_error", mm.optim.Momentum(given))
-        found = trainer.fit(
+        history = trainer.fit(
             x, y, batch_size=2, epochs=3, shuffle=False, callbacks=[WarmUp()]
         ).step_losses  # fmt: skip
-    assert found == pytest.approx(losses, rel=1e-4)
+    assert history == pytest.approx(losses, rel=1e-4)
 
 
 def test_restarts_are_a_switch() -> None:
@@ -364,7 +364,7 @@ def test_an_epoch_is_recorded_before_its_metrics_are_observed() -> None:
 
 def test_a_warm_up_precedes_any_learning_rate() -> None:
     for after in (0.8, s.Constant(0.8), lambda step: 0.8):
-        found = [s.WarmUp(after, 4, 0.5)(step) for step in range(6)]
-        assert found == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8, 0.8])
+        result = [s.WarmUp(after, 4, 0.5)(step) for step in range(6)]
+        assert result == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8, 0.8])
     falling = s.WarmUp(lambda step: 0.5**step, 2)
     assert [falling(step) for step in (2, 3, 4)] == [1.0, 0.5, 0.25]

@@ -22,8 +22,8 @@ from magmath.ops.leaves import input_leaf
 from magmath.passes.place import place
 from operation_bodies import leaf, placements
 
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+many = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=phases)
 POOLS = [("inline", 1), ("shared", 3), ("messages", 2)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
 EXACT = ["int32", "int64", "uint8"]

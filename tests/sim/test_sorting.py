@@ -28,8 +28,8 @@ from magmath.ops.sort.sorting import ARGSORT, SORT
 from operation_table import BOOL, REAL, Case
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4), ("shared", 7)]
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
 
 
 def together(kind: str, workers: int) -> Engine:
@@ -162,9 +162,9 @@ def test_many_values_are_searched_in_their_order(
     with current("shared", 2):
         for dtype in ("float32", "int64", "uint8", "bool"):
             x, of = (mm.astype(mm.asarray(v), getattr(mm, dtype)) for v in (ordered, values))
-            found = mm.searchsorted(x, of, side=side)
+            result = mm.searchsorted(x, of, side=side)
             truth = np.searchsorted(np.asarray(x), np.asarray(of), side)
-            np.testing.assert_array_equal(np.asarray(found), truth)
+            np.testing.assert_array_equal(np.asarray(result), truth)
 
 
 @pytest.mark.parametrize("shape", [(90, 1), (1, 90), (2, 90), (90, 2), (45, 1, 2)])

@@ -330,11 +330,11 @@ def test_an_interrupted_minimization_counts_its_steps(
 
     def interrupted(run: RunHandle) -> list[float]:
         nonlocal remaining
-        found = values(run)
+        result = values(run)
         remaining -= 1
         if not remaining:
             raise KeyboardInterrupt
-        return found
+        return result
 
     monkeypatch.setattr(CommandQueue, "_report_progress", pressed)
     monkeypatch.setattr(RunHandle, "values", interrupted)

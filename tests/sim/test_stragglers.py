@@ -52,12 +52,12 @@ def test_a_straggler_shows(workers: int, monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert net.explain().advice() == ""
         with mm.profile() as profile:
             net.fit(X, Y, batch_size=24, epochs=2, strategy="data")
-        for found in (profile, net.explain()):
-            advice = found.advice()
+        for result in (profile, net.explain()):
+            advice = result.advice()
             assert advice.startswith("worker 1 computes ")
             assert 1.5 < float(advice.split()[3]) < 4.5
             assert "mm.parallel.Asynchronous" in advice
-            assert advice in str(found)
+            assert advice in str(result)
             assert len(advice.splitlines()) == 1
         timeline = measured_timeline(net.explain())
         busy = [timeline.busy_seconds(worker, "compute") for worker in range(workers)]

@@ -57,10 +57,10 @@ def trained(strategy: Any, samples: int, batch: int, epochs: int = 1) -> tuple[l
     return net.history.step_losses, {k: v.numpy() for k, v in net.module.state_dict().items()}
 
 
-def check_equal(found: tuple[list[float], Any], expected: tuple[list[float], Any]) -> None:
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-9)
+def check_equal(actual: tuple[list[float], Any], expected: tuple[list[float], Any]) -> None:
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-9)
     for name, value in expected[1].items():
-        np.testing.assert_allclose(found[1][name], value, rtol=1e-8, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(actual[1][name], value, rtol=1e-8, atol=1e-11, err_msg=name)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
@@ -140,7 +140,7 @@ def test_many_asynchronous_workers_finish() -> None:
         history = net.fit(X, y, batch_size=1, epochs=6, strategy=Asynchronous(20))
         assert len(history.step_losses) == 6 * 64
         assert history.loss[-1] < 0.5 * history.loss[0]
-        assert max(one["max"] for one in history.staleness) <= 20
+        assert max(one["max"] for one in history.delays) <= 20
 
 
 # errors -----------------------------------------------------------------------------------------------
@@ -206,20 +206,20 @@ def test_every_strategy_is_explained_by_layer() -> None:
         net.fit(X, Y, batch_size=16, epochs=0, strategy="data")
         sizes = {"0": 7 * 9 + 9, "1": 9 * 5 + 5}
         for strategy in [*STRATEGIES, WeightAveraging(4), Asynchronous(2, schedule=[1, 2])]:
-            found = net.explain(strategy=strategy)
-            layers = {group.name: group for group in found.by_layer() if group.name in sizes}
+            explanation = net.explain(strategy=strategy)
+            layers = {group.name: group for group in explanation.by_layer() if group.name in sizes}
             assert set(layers) == set(sizes)
             assert all(group.seconds > 0 and group.memory > 0 for group in layers.values())
             assert sum(group.nbytes for group in layers.values()) > 0
             assert sum(group.messages for group in layers.values()) > 0
-            assert found.memory > found.temporaries > 0
-        found = net.explain(strategy="asynchronous")
-        pulled = {step.layer: 0 for step in found.instructions if step.operation == "pull"}
-        for step in found.instructions:
+            assert explanation.memory > explanation.temporaries > 0
+        explanation = net.explain(strategy="asynchronous")
+        pulled = {step.layer: 0 for step in explanation.instructions if step.operation == "pull"}
+        for step in explanation.instructions:
             if step.operation == "pull":
                 pulled[step.layer] += step.nbytes
         assert pulled == {name: 8 * size for name, size in sizes.items()}
-        assert "each of 2 workers takes steps on its own" in str(found)
+        assert "each of 2 workers takes steps on its own" in str(explanation)
 
 
 @pytest.mark.parametrize(

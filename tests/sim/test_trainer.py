@@ -38,10 +38,10 @@ def state(of: nn.Module) -> dict[str, Any]:
     return {name: v.numpy() for name, v in of.state_dict().items()}
 
 
-def check_same(found: dict[str, Any], expected: dict[str, Any], limit: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
+def check_same(actual: dict[str, Any], expected: dict[str, Any], limit: float = 0.0) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=limit, atol=limit, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=limit, atol=limit, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -107,12 +107,12 @@ def test_several_inputs_and_outputs(kind: str, workers: int, strategy: str) -> N
     tokens = DRAW.integers(0, 10, (60, 3))
     targets = (Y, X[:, :1])
     with current(kind, workers):
-        found = []
+        actual = []
         for inputs in ((tokens, X), {"x": X, "tokens": tokens}):
             trainer = Trainer(Two(), both, "adam", metrics=[far], strategy=strategy, seed=1)
             history = trainer.fit(inputs, targets, batch_size=16, epochs=3,
                                   validation=(inputs, targets))  # fmt: skip
-            found.append(history.step_losses)
+            actual.append(history.step_losses)
             assert history.loss[-1] < history.loss[0]
             outputs = trainer.predict(inputs)
             assert outputs["classes"].shape == (60, 4)
@@ -120,7 +120,7 @@ def test_several_inputs_and_outputs(kind: str, workers: int, strategy: str) -> N
             assert history.metric("validation_far")[-1] == pytest.approx(expected)
             assert len(history.metric("far")) == 3
             assert trainer.evaluate(inputs, targets)["far"] == pytest.approx(expected)
-        np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+        np.testing.assert_allclose(actual[0], actual[1], rtol=1e-4)
 
 
 def test_large_data_is_evaluated_in_parts() -> None:
@@ -284,20 +284,20 @@ def test_a_callback_for_steps_is_called_after_each_one(
 ) -> None:
     """With the weights after the step, which are those of a training without it."""
     with current(kind, workers):
-        found = []
+        result = []
         for callbacks in ([], [Steps()]):
             own = mm.parallel.WeightAveraging(2, every=2) if strategy == "mean" else strategy
             trainer = Trainer(module(), "cross_entropy", "sgd", strategy=own, seed=2)
             history = trainer.fit(X, Y, batch_size=8, epochs=2, callbacks=callbacks)
-            found.append((history.step_losses, trainer.module.parameters()[0].numpy()))
-        assert found[0][0] == found[1][0]
-        np.testing.assert_array_equal(found[0][1], found[1][1])
+            result.append((history.step_losses, trainer.module.parameters()[0].numpy()))
+        assert result[0][0] == result[1][0]
+        np.testing.assert_array_equal(result[0][1], result[1][1])
         (steps,) = callbacks
         count = -(-len(X) // 8)
         assert [done for done, _ in steps.seen] == [*range(1, count + 1)] * 2
         assert [loss for _, loss in steps.seen] == history.step_losses
         assert all(np.any(a != b) for a, b in itertools.pairwise(steps.weights))
-        np.testing.assert_array_equal(steps.weights[-1], found[1][1])
+        np.testing.assert_array_equal(steps.weights[-1], result[1][1])
         if kind == "inline":
             assert trainer.simulate(times="predicted").seconds > 0
             assert "layers 0: " in str(trainer.explain())
@@ -334,8 +334,8 @@ def test_resuming_restores_frozen_parameters(kind: str, workers: int, tmp_path: 
                 folder = tmp_path / f"{epochs} {frozen}"
                 shutil.copytree(tmp_path / str(epochs), folder)
                 options: dict[str, Any] = {"checkpoint": folder, "resume": True}
-                found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
-                assert found.step_losses == expected.step_losses
+                history = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
+                assert history.step_losses == expected.step_losses
                 check_same(state(resumed.module), state(whole.module))
                 flags = [p.trainable for p in resumed.module.parameters()]
                 assert flags == [p.trainable for p in whole.module.parameters()]
@@ -368,8 +368,8 @@ def test_optimizer_states_of_frozen_parameters_are_resumed(optimizer: str, tmp_p
             trainer().fit(X, Y, batch_size=16, epochs=epochs, checkpoint=tmp_path / str(epochs))
             resumed = trainer()
             options: dict[str, Any] = {"checkpoint": tmp_path / str(epochs), "resume": True}
-            found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
-            assert found.step_losses == expected.step_losses
+            history = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
+            assert history.step_losses == expected.step_losses
             check_same(state(resumed.module), state(whole.module))
 
 
@@ -458,15 +458,15 @@ def test_a_network_of_a_module() -> None:
 @pytest.mark.parametrize("strategy", ["data", "model"])
 def test_deterministic_training_of_modules(strategy: str) -> None:
     """The same bits for any number of workers, running statistics and dropout included."""
-    found = []
+    result = []
     for workers in (1, 2, 3):
         with current("exact", workers):
             trainer = Trainer(module(), strategy=strategy, seed=1)
             steps = trainer.fit(X, Y, batch_size=25, epochs=3).step_losses
-            found.append((steps, state(trainer.module)))
-    for steps, values in found[1:]:
-        assert steps == found[0][0]
-        check_same(values, found[0][1])
+            result.append((steps, state(trainer.module)))
+    for steps, values in result[1:]:
+        assert steps == result[0][0]
+        check_same(values, result[0][1])
 
 
 def test_each_metric_has_its_own_name() -> None:
@@ -555,14 +555,14 @@ def test_what_a_callback_changes_takes_effect_in_the_next_epoch(
                 v.assign(np.random.default_rng(len(path)).normal(size=v.shape).astype(np.float32))
             made.freeze("3")
             trainer = Trainer(made, optimizer=mm.optim.Adam(0.05), seed=1, strategy=strategy)
-            found: list[float] = []
+            result: list[float] = []
             for epochs in calls:
                 changes = [Changes()] if calls == [6] else []
-                found += trainer.fit(X, Y, epochs=epochs, callbacks=changes).loss
+                result += trainer.fit(X, Y, epochs=epochs, callbacks=changes).loss
                 if calls != [6]:
                     change(trainer, trainer.epochs_done)
             ends.append(state(trainer.module))
-            losses.append(found)
+            losses.append(result)
             count = len(traced)
             trainer.fit(X, Y, epochs=3)
             assert len(traced) == count, "without a change the step is not traced again"
@@ -676,8 +676,8 @@ def test_metrics_of_half_types_are_computed_in_float32(dtype: str) -> None:
     with current("inline", 1):
         net = nn.Sequential(nn.Dense(4)).build((1, 6)).astype(dtype)
         trainer = Trainer(net, optimizer=mm.optim.GradientDescent(0.0), metrics=[size])
-        found = trainer.fit(X, Y, batch_size=60, shuffle=False).metric("size")[0]
-        assert found == pytest.approx(trainer.evaluate(X, Y)["size"], rel=1e-6)
+        history = trainer.fit(X, Y, batch_size=60, shuffle=False).metric("size")[0]
+        assert history == pytest.approx(trainer.evaluate(X, Y)["size"], rel=1e-6)
 
 
 def test_arrays_that_are_nested_otherwise_are_other_data() -> None:
@@ -698,8 +698,8 @@ def test_arrays_that_are_nested_otherwise_are_other_data() -> None:
         a, b, c = [mm.asarray(DRAW.normal(size=(8, 2)).astype(np.float32)) for _ in range(3)]
         trainer = Trainer(Net(), loss, mm.optim.GradientDescent(0.0))
         for x, y, expected in (((a, b), c, a + b - c), (a, (b, c), a - b - c)):
-            found = trainer.fit(x, y, batch_size=8).loss[-1]
-            assert found == pytest.approx(float(mm.mean(mm.square(expected))), rel=1e-5)
+            history = trainer.fit(x, y, batch_size=8).loss[-1]
+            assert history == pytest.approx(float(mm.mean(mm.square(expected))), rel=1e-5)
 
 
 def test_labels_are_checked_for_the_loss_that_is_assigned() -> None:
@@ -766,11 +766,11 @@ def test_whatever_a_callback_assigns_is_that_of_the_next_epoch(
     setattr(Changes, event, Changes.apply)
     with current("shared", 2):
         whole, parts = trainer(), trainer()
-        found = whole.fit(x, y, epochs=2, validation=(x, y), callbacks=[Changes()])
+        history = whole.fit(x, y, epochs=2, validation=(x, y), callbacks=[Changes()])
         parts.fit(x, y)
         CHANGES[change](parts)
         expected = parts.fit(x, y, validation=(x, y))
-        assert found.records[1].figures() == expected.records[0].figures()
+        assert history.records[1].figures() == expected.records[0].figures()
         check_same(state(whole.module), state(parts.module))
 
 
@@ -827,8 +827,8 @@ def test_a_module_that_the_loss_calls_is_converted_and_moved(
         trainer = pair_with_teacher(teacher, strategy)
 
         def check() -> None:
-            found = trainer.fit(X, X, batch_size=60).loss[0]
-            assert found == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-3)
+            history = trainer.fit(X, X, batch_size=60).loss[0]
+            assert history == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-3)
 
         check()
         for dtype in (mm.float64, mm.float16, mm.float32):
@@ -848,12 +848,12 @@ def test_the_mode_of_a_module_that_the_loss_calls(inner: bool) -> None:
         changed = layer if inner else teacher
         trainer = pair_with_teacher(teacher)
         for _ in range(2):
-            found = trainer.fit(X, X).loss[0]
+            history = trainer.fit(X, X).loss[0]
             trainer.evaluate(X, X)
             changed.eval()
             kept = trainer.fit(X, X).loss[0]
             assert kept == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-5)
-            assert found > 2 * kept
+            assert history > 2 * kept
             changed.train()
 
 

@@ -61,10 +61,10 @@ def weights(net: NeuralNetwork) -> dict[str, Any]:
 
 def check_weights(net: NeuralNetwork, expected: dict[str, Any], limit: float = CLOSE) -> None:
     """Assert that the parameters are these, up to rounding."""
-    found = weights(net)
-    assert found.keys() == expected.keys()
+    actual = weights(net)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=limit, atol=limit, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=limit, atol=limit, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +110,17 @@ def test_loss_curve_is_that_of_one_worker(
 def test_deterministic_training_gives_the_same_bits_for_any_number_of_workers(
     strategy: str,
 ) -> None:
-    found = []
+    result = []
     pools = [("exact", n) for n in (1, 2, 3, 4, 8)] + [("exact hosts", n) for n in (3, 4)]
     for kind, workers in pools:
         with current(kind, workers):
             net = network(Momentum(0.05), (Dense(31, activation="relu"), Dropout(0.2), Dense(10)))
             history = net.fit(X, Y, batch_size=50, epochs=2, strategy=strategy)
-            found.append((history.step_losses, weights(net)))
-    for steps, values in found[1:]:
-        assert steps == found[0][0]
+            result.append((history.step_losses, weights(net)))
+    for steps, values in result[1:]:
+        assert steps == result[0][0]
         for name, value in values.items():
-            np.testing.assert_array_equal(value, found[0][1][name])
+            np.testing.assert_array_equal(value, result[0][1][name])
 
 
 def test_dropout_draws_the_same_for_any_number_of_workers(inline: Pool) -> None:
@@ -219,9 +219,9 @@ def test_minimize_follows_the_trajectory_of_torch(name: str, kind: str, workers:
         v = mm.variable("w", start, layout=mm.Layout.split(0))
         loss = mm.sum(mm.square(mm.asarray(a) @ v - mm.asarray(b))) * 0.1
         rule = ours()
-        found = [rule.minimize(loss, [v]) for _ in range(6)]
-        found.append(rule.minimize(loss, [v], steps=6))
-        np.testing.assert_allclose(found, [*expected[:6], expected[-1]], rtol=1e-9)
+        actual = [rule.minimize(loss, [v]) for _ in range(6)]
+        actual.append(rule.minimize(loss, [v], steps=6))
+        np.testing.assert_allclose(actual, [*expected[:6], expected[-1]], rtol=1e-9)
         np.testing.assert_allclose(v.numpy(), w.detach().numpy(), rtol=1e-9)
         assert v.layout.splits[0] is not None
 
@@ -822,17 +822,17 @@ def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatc
     pool = start_pool(PoolOptions(0, device="cpu", threads=2))
     session.set_current_pool(pool)
     try:
-        found = []
+        result = []
         for selector in (None, only(1)):
             if selector is not None:
                 use_native_code(monkeypatch, selector)
             net, x, y = _images(3)
             trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
             trainer.fit(x, y, batch_size=16, epochs=4)
-            found.append({name: v.numpy() for name, v in net.state_dict().items()})
+            result.append({name: v.numpy() for name, v in net.state_dict().items()})
             if selector is not None:
                 assert set(selector.used) == {"team"}
-        replayed, team = found
+        replayed, team = result
         assert replayed.keys() == team.keys()
         for name, value in replayed.items():
             np.testing.assert_allclose(team[name], value, rtol=5e-3, atol=5e-4, err_msg=name)
@@ -904,8 +904,9 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
         net, images, labels = _images(3)
         trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
         data = [(mm.asarray(images + i), mm.asarray(labels)) for i in range(6)]
-        numbers = [x.evaluated().value.number for pair in data for x in pair]  # the worker has them
-        assert len({*numbers}) == 12
+        # the worker has them
+        array_ids = [x.evaluated_leaf().value.array_id for pair in data for x in pair]
+        assert len({*array_ids}) == 12
         used, threads, forms = [], [], []
         for x, y in data:
             trainer.fit(x, y, batch_size=16, epochs=1)

@@ -105,8 +105,8 @@ def stepped(strategy: Any) -> list[Any]:
     return [losses, *[v.numpy() for v in network.state_dict().values()]]
 
 
-def check_equal(found: list[Any], expected: list[Any]) -> None:
-    for x, y in zip(found, expected, strict=True):
+def check_equal(actual: list[Any], expected: list[Any]) -> None:
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-11)
 
 
@@ -167,7 +167,7 @@ RATES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", RATES)
 def test_rates_that_change_through_loops(kind: str, groups: Any) -> None:
     """Each step of divided programs has the rate that it has in unrolled ones."""
-    found = []
+    result = []
     for operations in (10**9, -1):
         rate, callbacks = RATES[kind]()
         with current("inline"), limits(operations):
@@ -179,8 +179,8 @@ def test_rates_that_change_through_loops(kind: str, groups: Any) -> None:
                 trainer.fit(X, Y, batch_size=5, epochs=2, callbacks=callbacks).step_losses
                 for _ in range(2)
             ]
-            found.append([losses, *[v.numpy() for v in network.state_dict().values()]])
-    check_equal(*found)
+            result.append([losses, *[v.numpy() for v in network.state_dict().values()]])
+    check_equal(*result)
 
 
 def test_planning_does_not_depend_on_the_number_of_steps() -> None:

@@ -67,10 +67,10 @@ def made() -> tuple[Heads, TorchHeads]:
 
 
 def check_equal(ours: Heads, theirs: TorchHeads, limit: float = 1e-10) -> None:
-    found = {k: v.numpy() for k, v in ours.state_dict().items()}
+    actual = {k: v.numpy() for k, v in ours.state_dict().items()}
     for name, value in theirs.state_dict().items():
         expected = value.T if value.ndim == 2 else value
-        np.testing.assert_allclose(found[name], expected, limit, limit, err_msg=name)
+        np.testing.assert_allclose(actual[name], expected, limit, limit, err_msg=name)
 
 
 def torch_steps(theirs: TorchHeads, rule: torch.optim.Optimizer, heads: str = HEADS) -> None:

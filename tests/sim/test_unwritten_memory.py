@@ -54,8 +54,8 @@ def _in_float64() -> Iterator[None]:
     mm.set_default_dtype("float32")
 
 
-def bits(found: list[Any]) -> list[bytes]:
-    return [x.tobytes() for x in numbers(found)]
+def bits(result: list[Any]) -> list[bytes]:
+    return [x.tobytes() for x in numbers(result)]
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS, ids=NAMES)
@@ -67,20 +67,20 @@ def test_random_programs(kind: str, workers: int) -> None:
         given = operands(seed, choice)
         expected = program(np, *given)
         state = choice.getstate()
-        found = []
+        actual = []
         with debugged("fill", kind, workers):
             arrays = placed(choice, *given)
             run = partial(program, mm)
             forms = [run] if UNTRACEABLE & {*names} else [run, mm.compile(run)]
             for form in forms:
-                found += [numbers(form(*arrays)) for _ in range(2)]
-        for results in found:
+                actual += [numbers(form(*arrays)) for _ in range(2)]
+        for results in actual:
             for one, known in zip(results, expected, strict=True):
                 np.testing.assert_allclose(one, known, rtol=1e-6, atol=1e-8, err_msg=str(names))
         if kind == "exact":
             choice.setstate(state)
             with current(kind, workers):
-                assert bits(program(mm, *placed(choice, *given))) == bits(found[0]), names
+                assert bits(program(mm, *placed(choice, *given))) == bits(actual[0]), names
 
 
 @pytest.mark.parametrize("name", numpy_programs.NAMES)
@@ -122,7 +122,7 @@ def test_strategies(strategy: Any) -> None:
 
 
 def test_memory_is_filled_whenever_it_is_allocated() -> None:
-    heap = Heap(PrivateSource(torch.device("cpu")), chunk_bytes=4096, fills=True)
+    heap = Heap(PrivateSource(torch.device("cpu")), chunk_bytes=4096, should_fill=True)
     for _ in range(2):
         block = heap.allocate(100)
         assert (heap.local(block) == FILL_BYTE).all()

@@ -49,12 +49,12 @@ def model(
         for start in range(0, len(X), batch):
             x = X[start : start + batch].reshape(replicas, -1, 5)
             y = Y[start : start + batch].reshape(replicas, -1)
-            found = [slopes(ws[i], bs[i], x[i], y[i]) for i in range(replicas)]
-            for i, (gw, gb, _) in enumerate(found):
+            result = [slopes(ws[i], bs[i], x[i], y[i]) for i in range(replicas)]
+            for i, (gw, gb, _) in enumerate(result):
                 vw[i], vb[i] = momentum * vw[i] + gw, momentum * vb[i] + gb
                 ws[i] -= 0.2 * vw[i]
                 bs[i] -= 0.2 * vb[i]
-            losses.append(np.mean([loss for *_, loss in found]))
+            losses.append(np.mean([loss for *_, loss in result]))
             step += 1
             if step % every == 0:
                 ws[:], bs[:] = ws.mean(0), bs.mean(0)
@@ -92,19 +92,19 @@ def module() -> nn.Module:
 
 
 def test_statistics_and_dropout_are_the_same_for_any_number_of_workers() -> None:
-    found = []
+    result = []
     for kind, workers in [*POOLS, ("messages", 2)]:
         with current(kind, workers):
             net = nn.NeuralNetwork(module(), optimizer=mm.optim.LARS(0.1), seed=2)
             steps = net.fit(
                 X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2)
             ).step_losses
-            found.append((steps, {k: v.numpy() for k, v in net.module.state_dict().items()}))
-    for steps, state in found[1:]:
-        np.testing.assert_allclose(steps, found[0][0], rtol=1e-9)
+            result.append((steps, {k: v.numpy() for k, v in net.module.state_dict().items()}))
+    for steps, state in result[1:]:
+        np.testing.assert_allclose(steps, result[0][0], rtol=1e-9)
         for name, value in state.items():
-            np.testing.assert_allclose(value, found[0][1][name], rtol=1e-7, atol=1e-9)
-    assert np.abs(found[0][1]["1.running_mean"]).max() > 0
+            np.testing.assert_allclose(value, result[0][1][name], rtol=1e-7, atol=1e-9)
+    assert np.abs(result[0][1]["1.running_mean"]).max() > 0
 
 
 @pytest.mark.parametrize("strategy", ["data", "sharded", "weight-averaging:2"])
@@ -139,15 +139,15 @@ def test_replicas_draw_random_numbers_of_their_own(seed: int | None) -> None:
 
 
 def test_replicas_of_deterministic_pools_have_the_same_bits() -> None:
-    found = []
+    result = []
     for workers in (1, 2, 4):
         with current("exact", workers):
             net = nn.NeuralNetwork(module(), optimizer="adam", seed=2)
             net.fit(X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2))
-            found.append({k: v.numpy() for k, v in net.module.state_dict().items()})
-    for state in found[1:]:
+            result.append({k: v.numpy() for k, v in net.module.state_dict().items()})
+    for state in result[1:]:
         for name, value in state.items():
-            np.testing.assert_array_equal(value, found[0][name])
+            np.testing.assert_array_equal(value, result[0][name])
 
 
 def test_resumed_training_equals_uninterrupted_training(tmp_path: Path) -> None:
@@ -207,11 +207,11 @@ def test_a_loop_of_ones_own_with_a_strategy_of_ones_own(kind: str, workers: int)
             x, y = X[k * 24 : k * 24 + 24], Y[k * 24 : k * 24 + 24]
             value = float(step(x, y))
             parts = zip(ws, bs, x.reshape(6, 4, 5), y.reshape(6, 4), strict=True)
-            found = [slopes(*part) for part in parts]
-            assert value == pytest.approx(np.mean([loss for *_, loss in found]))
+            result = [slopes(*part) for part in parts]
+            assert value == pytest.approx(np.mean([loss for *_, loss in result]))
             ws, bs = (
-                ws - 0.2 * np.stack([g for g, *_ in found]),
-                bs - 0.2 * np.stack([g for _, g, _ in found]),
+                ws - 0.2 * np.stack([g for g, *_ in result]),
+                bs - 0.2 * np.stack([g for _, g, _ in result]),
             )
             if k % 2:
                 ws, bs = [(np.roll(v, 1, 0) + v + np.roll(v, -1, 0)) / 3 for v in (ws, bs)]
@@ -402,8 +402,8 @@ def test_other_strategies_are_explained_for_the_batches_that_they_take(batch_siz
         for net in (whole, divided):
             for strategy in ("auto", "weight-averaging:8:1"):
                 wanted = whole if strategy == "auto" else divided
-                found, expected = net.explain(strategy), wanted.explain()
-                texts = [entry.text for entry in found.instructions]
+                actual, expected = net.explain(strategy), wanted.explain()
+                texts = [entry.text for entry in actual.instructions]
                 assert texts == [entry.text for entry in expected.instructions]
             net.fit(x, y, batch_size=batch_size, epochs=1)
 

@@ -95,7 +95,7 @@ def check(engine: Any, steps: Steps) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(remote_array_of(leaf).number).numpy()
+            held = engine.pool.get(remote_array_of(leaf).array_id).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 
@@ -178,8 +178,8 @@ def test_images_between_convolutions_are_stored_channels_last(kind: str, workers
     assert shown
     assert all(f"order {CHANNELS_LAST}" in line for line in shown)
     assert sum("order" in line for line in str(program).splitlines()) == len(shown)
-    (found,), (expected,) = values(engine, output), numpy_values([output], dict(known))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-10)
+    (actual,), (expected,) = values(engine, output), numpy_values([output], dict(known))
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-10, atol=1e-10)
 
 
 @kinds
@@ -188,10 +188,10 @@ def test_gradients_in_any_order_are_what_numpy_computes(kind: str, workers: int)
     outputs, known = slopes(engine)
     expected = numpy_values(outputs, dict(known))
     with reversed_orders(engine):
-        for found, value in zip(values(engine, *outputs), expected, strict=True):
-            np.testing.assert_allclose(found.numpy(), value, rtol=1e-9, atol=1e-9)
-    for found, value in zip(values(engine, *outputs), expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), value, rtol=1e-9, atol=1e-9)
+        for actual, value in zip(values(engine, *outputs), expected, strict=True):
+            np.testing.assert_allclose(actual.numpy(), value, rtol=1e-9, atol=1e-9)
+    for actual, value in zip(values(engine, *outputs), expected, strict=True):
+        np.testing.assert_allclose(actual.numpy(), value, rtol=1e-9, atol=1e-9)
 
 
 def test_arrays_that_others_see_are_stored_in_row_major_order() -> None:

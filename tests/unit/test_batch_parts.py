@@ -29,10 +29,10 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_cover_the_batch_once() -> None:
     for count in (0, 1, 5, 100):
         for nbytes in (0, 1, batch_parts.PART_BYTES, 7 * batch_parts.PART_BYTES + 1):
-            found = [
+            result = [
                 i for part in batch_parts.batch_parts(count, nbytes) for i in range(count)[part]
             ]
-            assert found == list(range(count))
+            assert result == list(range(count))
     assert len(batch_parts.batch_parts(100, 10 * batch_parts.PART_BYTES)) == 10
     assert len(batch_parts.batch_parts(100, 10 << 40, 10 << 40)) == 1
 
@@ -86,6 +86,6 @@ def test_the_gradient_of_max_pooling() -> None:
     images = np.random.default_rng(0).normal(size=(IMAGES, IN, 9, 9))
     x = torch.from_numpy(images).requires_grad_()
     F.max_pool2d(x, 3, 2, 1).square().sum().backward()
-    found = mm.grad(lambda x: mm.sum(mm.nn.functional.max_pool(x, 3, stride=2, padding=1) ** 2))
+    result = mm.grad(lambda x: mm.sum(mm.nn.functional.max_pool(x, 3, stride=2, padding=1) ** 2))
     assert x.grad is not None
-    np.testing.assert_allclose(found(mm.asarray(images)).numpy(), x.grad.numpy())
+    np.testing.assert_allclose(result(mm.asarray(images)).numpy(), x.grad.numpy())

@@ -99,10 +99,10 @@ def test_equal_structures_have_equal_graphs() -> None:
     for seed in range(300):
         nodes = _expression(random.Random(seed % 200), leaves)
         order = topological(nodes, pending=True)
-        structure, found = structure_of(order, nodes, ())
+        structure, actual = structure_of(order, nodes, ())
         graph = pending_graph(Graph(nodes), order)
-        places = [found.index(leaf) for leaf in graph.leaves]
-        assert sorted(places) == list(range(len(found)))
+        places = [actual.index(leaf) for leaf in graph.leaves]
+        assert sorted(places) == list(range(len(actual)))
         assert known.setdefault(structure, (graph.key, places)) == (graph.key, places)
         assert graphs.setdefault(graph.key, structure) == structure
     assert len(known) > 30

@@ -56,17 +56,17 @@ def test_sums_are_those_of_float64_and_independent_of_threads(
             ((x, g, means), (wide_g, wide_g * (wide_x - wide_m))),
         ):
             assert channel_sums.can_compute(*operands)
-            found = []
+            actual = []
             for count in (1, 2, 3):
                 out = torch.full((2, shape[1], *ones), torch.nan, dtype=torch.float64)
                 with threads(count):
                     channel_sums.bind(*operands, out)()
-                found.append(out.numpy())
-            expected = np.stack([np.sum(t, axis=axis) for t in terms]).reshape(found[0].shape)
+                actual.append(out.numpy())
+            expected = np.stack([np.sum(t, axis=axis) for t in terms]).reshape(actual[0].shape)
             size = np.stack([np.sum(np.abs(t), axis=axis) for t in terms]).reshape(expected.shape)
-            assert np.all(np.abs(found[0] - expected) <= 1e-14 * size)
-            for other in found[1:]:
-                assert other.tobytes() == found[0].tobytes()
+            assert np.all(np.abs(actual[0] - expected) <= 1e-14 * size)
+            for other in actual[1:]:
+                assert other.tobytes() == actual[0].tobytes()
 
 
 def test_a_result_in_a_part_of_an_array_is_stored_there_alone() -> None:

@@ -26,17 +26,17 @@ WITHOUT_ALIASES = ("bench", "cli", "reproduce")
 
 def _definitions() -> dict[str, set[str]]:
     """Return the modules that define each class whose name is not private to its module."""
-    found: dict[str, set[str]] = defaultdict(set)
+    result: dict[str, set[str]] = defaultdict(set)
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].add(str(path.relative_to(ROOT)))
-    return found
+                result[node.name].add(str(path.relative_to(ROOT)))
+    return result
 
 
 def _aliases() -> dict[str, set[str]]:
     """Return the modules that define each alias of a type, and each type variable."""
-    found: dict[str, set[str]] = defaultdict(set)
+    result: dict[str, set[str]] = defaultdict(set)
     for path in ROOT.rglob("*.py"):
         module = path.relative_to(ROOT)
         if module.parts[0] in WITHOUT_ALIASES:
@@ -46,8 +46,8 @@ def _aliases() -> dict[str, set[str]]:
             names = [node.target] if isinstance(node, ast.AnnAssign) else names
             for name in names:
                 if isinstance(name, ast.Name) and re.match("[A-Z][A-Za-z]*[a-z]$", name.id):
-                    found[name.id].add(str(module))
-    return found
+                    result[name.id].add(str(module))
+    return result
 
 
 def test_no_alias_has_the_name_of_a_class() -> None:

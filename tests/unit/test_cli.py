@@ -164,14 +164,14 @@ def test_wrong_command_lines(arguments: tuple[str, ...]) -> None:
 def test_info(here: Here) -> None:
     done = here("info", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["versions"]["magmath"] == magmath.__version__
-    assert found["machine"]["cores"] >= 1
-    assert "MPI" in json.dumps(found["MPI"]).upper()
-    assert any("openblas" in name for name in found["BLAS and threads"])
+    content = json.loads(done.stdout)
+    assert content["versions"]["magmath"] == magmath.__version__
+    assert content["machine"]["cores"] >= 1
+    assert "MPI" in json.dumps(content["MPI"]).upper()
+    assert any("openblas" in name for name in content["BLAS and threads"])
     text = here("info")
     assert text.returncode == 0
-    for title in found:
+    for title in content:
         assert title in text.stdout
 
 
@@ -211,11 +211,11 @@ def test_cache_shows_and_clears_its_folder(tmp_path: Path, here: Here) -> None:
     (folder / "diary.txt").write_text("dear diary")
     shown = here("cache", "--json", MAGMATH_CACHE=str(folder), MAGMATH_CACHE_LIMIT="7")
     assert shown.returncode == 0
-    found = json.loads(shown.stdout)
-    assert (found["folder"], found["entries"], found["limit"]) == (str(folder), 2, 7_000_000)
-    assert found["bytes"] >= 10_000
-    assert found["kinds"]["tuner"]["entries"] == 2
-    assert not found["problem"]
+    content = json.loads(shown.stdout)
+    assert (content["folder"], content["entries"], content["limit"]) == (str(folder), 2, 7_000_000)
+    assert content["bytes"] >= 10_000
+    assert content["kinds"]["tuner"]["entries"] == 2
+    assert not content["problem"]
     text = here("cache").stdout
     assert str(folder) in text
     assert "of at most 7 MB" in text
@@ -229,9 +229,9 @@ def test_cache_shows_and_clears_its_folder(tmp_path: Path, here: Here) -> None:
 
 def test_calibrate_shows_the_constants_in_use(tmp_path: Path, here: Here) -> None:
     folder = str(tmp_path / "cache")
-    found = json.loads(here("calibrate", "--show", "--json", MAGMATH_CACHE=folder).stdout)
-    assert found["source"] == "default"
-    assert found["shared"]["shared_memory"]
+    content = json.loads(here("calibrate", "--show", "--json", MAGMATH_CACHE=folder).stdout)
+    assert content["source"] == "default"
+    assert content["shared"]["shared_memory"]
     store_machine(Machine(bandwidth=12.5e9, source="a test"))
     text = here("calibrate", "--show").stdout
     assert "a test" in text

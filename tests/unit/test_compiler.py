@@ -105,18 +105,18 @@ def test_arithmetic_is_numpys(expression: str, dtype: str) -> None:
     x, y = pairs(dtype)
     with np.errstate(all="ignore"):
         expected = BINARY[expression](x, y)
-    found = mapped(expression, dtype, dtype, x, y)
+    actual = mapped(expression, dtype, dtype, x, y)
     if "//" in expression and dtype in FLOATS:  # quotients past a type's digits are rounded
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
     else:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
     if dtype in FLOATS and "imum" not in expression:  # NumPy chooses either zero
-        assert_signs_of_zeros(found, expected)
+        assert_signs_of_zeros(actual, expected)
 
 
-def assert_signs_of_zeros(found: np.ndarray, expected: np.ndarray, name: str = "") -> None:
-    zeros = (found == 0) & (expected == 0)
-    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]), name)
+def assert_signs_of_zeros(actual: np.ndarray, expected: np.ndarray, name: str = "") -> None:
+    zeros = (actual == 0) & (expected == 0)
+    np.testing.assert_array_equal(np.signbit(actual[zeros]), np.signbit(expected[zeros]), name)
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
@@ -131,8 +131,8 @@ def test_bits_are_numpys(dtype: str) -> None:
     x, y = pairs(dtype)
     for expression, function in BITWISE.items():
         inside = (y >= 0) if "<<" in expression or ">>" in expression else y == y
-        found = mapped(expression, dtype, dtype, x[inside], y[inside])
-        np.testing.assert_array_equal(found, function(x[inside], y[inside]), expression)
+        result = mapped(expression, dtype, dtype, x[inside], y[inside])
+        np.testing.assert_array_equal(result, function(x[inside], y[inside]), expression)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -149,19 +149,19 @@ def test_functions_are_numpys(dtype: str) -> None:
     for name, function in FUNCTIONS.items():
         with np.errstate(all="ignore"):
             expected = function(x)
-        found = mapped(f"np.{name}(x)", dtype, dtype, x)
-        np.testing.assert_allclose(found, expected, rtol=limit, atol=limit, err_msg=name)
-        assert_signs_of_zeros(found, expected, name)
+        actual = mapped(f"np.{name}(x)", dtype, dtype, x)
+        np.testing.assert_allclose(actual, expected, rtol=limit, atol=limit, err_msg=name)
+        assert_signs_of_zeros(actual, expected, name)
     x, y = pairs(dtype)
     binary = (np.copysign, np.nextafter, np.hypot, np.arctan2, np.logaddexp, np.power)
     for function in binary:
         with np.errstate(all="ignore"):
             expected = function(x, y)
-        found = mapped(f"np.{function.__name__}(x, y)", dtype, dtype, x, y)
-        np.testing.assert_allclose(found, expected, rtol=limit, err_msg=function.__name__)
+        actual = mapped(f"np.{function.__name__}(x, y)", dtype, dtype, x, y)
+        np.testing.assert_allclose(actual, expected, rtol=limit, err_msg=function.__name__)
     for function in (np.isnan, np.isinf, np.isfinite, np.signbit):
-        found = mapped(f"np.{function.__name__}(x)", dtype, "bool", x)
-        np.testing.assert_array_equal(found, function(x), function.__name__)
+        actual = mapped(f"np.{function.__name__}(x)", dtype, "bool", x)
+        np.testing.assert_array_equal(actual, function(x), function.__name__)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -175,8 +175,8 @@ def test_own_functions_are_exact_to_two_units(dtype: str) -> None:
     for name, function in (("exp", np.exp), ("tanh", np.tanh)):
         with np.errstate(all="ignore"):
             expected = function(wide).astype(dtype)
-        found = mapped(f"np.{name}(x)", dtype, dtype, x)
-        np.testing.assert_array_max_ulp(found, expected, 2)
+        actual = mapped(f"np.{name}(x)", dtype, dtype, x)
+        np.testing.assert_array_max_ulp(actual, expected, 2)
         zeros = mapped(f"np.{name}(x)", dtype, dtype, np.array([0.0, -0.0], dtype))
         np.testing.assert_array_equal(np.signbit(zeros), np.signbit(function([0.0, -0.0])))
 
@@ -185,10 +185,10 @@ def test_own_functions_are_exact_to_two_units(dtype: str) -> None:
 def test_the_error_function_is_exact_to_three_units(dtype: str) -> None:
     ends = [1e-30, 1, 2, 4, 6, 7, 1e20, np.inf, 0]
     x = np.concatenate([np.linspace(-7, 7, 40_001), ends, np.negative(ends)]).astype(dtype)
-    found = mapped("np.erf(x)", dtype, dtype, x)
+    actual = mapped("np.erf(x)", dtype, dtype, x)
     expected = scipy.special.erf(x.astype("float64")).astype(dtype)
-    np.testing.assert_array_max_ulp(found, expected, 3)
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
+    np.testing.assert_array_max_ulp(actual, expected, 3)
+    np.testing.assert_array_equal(np.signbit(actual), np.signbit(x))
 
 
 @pytest.mark.parametrize("old", ["bool", *INTEGERS, *FLOATS])
@@ -221,13 +221,13 @@ def expressions(depth: int) -> st.SearchStrategy[str]:
 def test_any_expression_is_what_python_makes_of_it(expression: str) -> None:
     x = np.array([0.25, -1.5, 2.0, 3.0])
     y = np.array([-0.75, 2.0, 0.5, 1.0])
-    found = mapped(f"np.float64({expression})", "float64", "float64", x, y)
+    actual = mapped(f"np.float64({expression})", "float64", "float64", x, y)
     expected = [eval(expression, {"x": a, "y": b, "np": np}) for a, b in zip(x, y, strict=True)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_statements() -> None:
-    found = np.zeros(6, np.int64)
+    result = np.zeros(6, np.int64)
     run(
         """
 def run(out: int64[1], n: int64) -> int64:
@@ -250,10 +250,10 @@ def run(out: int64[1], n: int64) -> int64:
     out[5] = 1
     return 0
 """,
-        found,
+        result,
         12,
     )
-    np.testing.assert_array_equal(found, [2 + 5 + 8 + 11, 27, 243, 2, 2, 0])
+    np.testing.assert_array_equal(result, [2 + 5 + 8 + 11, 27, 243, 2, 2, 0])
 
 
 def test_memory_has_strides() -> None:

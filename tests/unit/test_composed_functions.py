@@ -184,8 +184,8 @@ def test_gradients_through_complex_numbers() -> None:
 
     def squares(at: Any) -> float:
         y = mm.variable("y", at)
-        found = mm.grad(winding(y, mm), y).numpy()
-        return float(np.sum(found * found))
+        result = mm.grad(winding(y, mm), y).numpy()
+        return float(np.sum(result * result))
 
     second = [(squares(a + s) - squares(a - s)) / (2 * h) for s in steps]
     np.testing.assert_allclose(curvature.numpy(), second, rtol=1e-6, atol=1e-6)
@@ -256,8 +256,8 @@ def test_sliding_windows(window: Any, axis: Any) -> None:
     view = np.lib.stride_tricks.sliding_window_view
     expected = view(values, window, axis=axis)
     x = mm.asarray(values)
-    for found in (mm.sliding_window_view(x, window, axis), view(x, window, axis=axis)):
-        np.testing.assert_array_equal(found, expected)
+    for actual in (mm.sliding_window_view(x, window, axis), view(x, window, axis=axis)):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_windows_that_do_not_fit() -> None:

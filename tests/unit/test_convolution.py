@@ -266,10 +266,10 @@ def test_fourier_transforms_stay_within_their_error_bound(
     for shape, kernel in LARGE_FILTERS:
         problem = _problem(direction, shape, last=last, kernel=kernel, groups=groups, dtype=dtype)
         expected = _expected(problem)
-        for part_bytes, version in product((1, 32 << 20), (None, torch.tensor(7))):
+        for part_bytes, content_id in product((1, 32 << 20), (None, torch.tensor(7))):
             monkeypatch.setattr(fourier_convolution, "PART_BYTES", part_bytes)
             problem.out.fill_(torch.nan)
-            fourier_convolution.bind(replace(problem, version=version), None)()
+            fourier_convolution.bind(replace(problem, content_id=content_id), None)()
             assert _error(problem, expected) <= fourier_convolution.ERROR_BOUND[dtype], (
                 shape,
                 part_bytes,
@@ -403,7 +403,7 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
     expected = _expected(problem)
     problems = [problem]
     if problem.direction == "forward":
-        problems.append(replace(problem, version=torch.tensor(7)))
+        problems.append(replace(problem, content_id=torch.tensor(7)))
     for candidate, posed in product(CANDIDATES.values(), problems):
         if candidate.can_bind(posed):
             posed.out.fill_(torch.nan)
@@ -426,21 +426,21 @@ def test_direct_convolution_of_few_channels(direction: str, last: bool) -> None:
 
 @pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct", "fourier"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_frozen_filters_are_converted_once_for_each_version(
+def test_frozen_filters_are_converted_once_for_each_content_id(
     name: str, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by several bindings to different images."""
     converted: list[int] = []
     update = FrozenFilters.update
 
-    def counted(self: FrozenFilters, version: torch.Tensor, convert: Any) -> torch.Tensor:
-        return update(self, version, lambda: converted.append(1) or convert())
+    def counted(self: FrozenFilters, content_id: torch.Tensor, convert: Any) -> torch.Tensor:
+        return update(self, content_id, lambda: converted.append(1) or convert())
 
     monkeypatch.setattr(FrozenFilters, "update", counted)
-    version = torch.tensor(1)
+    content_id = torch.tensor(1)
     kernel = 9 if name == "fourier" else 3
     first = _problem("forward", (1, 32, 32, 16, 16, 1), groups=groups, kernel=kernel)
-    first = replace(first, version=version)
+    first = replace(first, content_id=content_id)
     second = replace(first, x=torch.randn_like(first.x), y=first.y.clone())
     calls = [CANDIDATES[name].bind(problem, _product) for problem in (first, second)]
     times = groups if name != "packed" else 1
@@ -452,7 +452,7 @@ def test_frozen_filters_are_converted_once_for_each_version(
                 assert _error(problem, _expected(problem)) < 1e-4
         assert len(converted) == changes * times
         first.w.mul_(-2).add_(0.1)
-        version.add_(1)
+        content_id.add_(1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

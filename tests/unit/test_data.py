@@ -346,9 +346,11 @@ def test_csv_missing_values_are_those_of_genfromtxt(
     known = np.genfromtxt(text, delimiter=delimiter, missing_values="NA", ndmin=2)
     known = known.reshape(len(table), columns)
     text_of = np.asarray(table)
-    found = csv(file, delimiter, header=named)
-    np.testing.assert_array_equal(found, known)
-    assert found.dtype == (np.float64 if np.isnan(known).any() or "4.5" in str(table) else np.int64)
+    actual = csv(file, delimiter, header=named)
+    np.testing.assert_array_equal(actual, known)
+    assert actual.dtype == (
+        np.float64 if np.isnan(known).any() or "4.5" in str(table) else np.int64
+    )
     picked = data.draw(st.lists(st.integers(-columns, columns - 1), min_size=1, max_size=4))
     np.testing.assert_array_equal(
         csv(file, delimiter, header=named, usecols=picked, filling_values=-7.0),

@@ -95,12 +95,12 @@ class Thing:
 
 @pytest.mark.parametrize("package", sorted({p.relative_to(ROOT).parts[0] for p in TREES}))
 def test_public_definitions_have_docstrings(package: str) -> None:
-    found = {
+    result = {
         str(path.relative_to(ROOT)): names
         for path, tree in TREES.items()
         if path.relative_to(ROOT).parts[0] == package and (names := [*_undocumented(tree)])
     }
-    assert found == {}
+    assert result == {}
 
 
 def test_modules_have_docstrings() -> None:

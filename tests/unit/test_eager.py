@@ -161,7 +161,7 @@ def test_loops_remember_a_bounded_past(monkeypatch: pytest.MonkeyPatch) -> None:
         mm.evaluate(x)
         kept.append(x) if i % 100 == 0 else None
     gc.collect()
-    assert sum(type(found) is Provenance for found in gc.get_objects()) < 1000
+    assert sum(type(result) is Provenance for result in gc.get_objects()) < 1000
     for source in (y, *kept[:8]):
         with pytest.raises(MagmathError, match=r"grad: .*more than 200 operations"):
             mm.grad(mm.sum(x), source)

@@ -56,8 +56,10 @@ def test_values_and_gradients_are_those_of_programs(
         expected = program(choices, forget=False)
         expected = (*expected[:2], [np.asarray(g) for g in expected[2]])
     with current("inline"):
-        found = program(choices, forget)
-        for one, other in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
+        actual = program(choices, forget)
+        for one, other in zip(
+            (*actual[:2], *actual[2]), (*expected[:2], *expected[2]), strict=True
+        ):
             np.testing.assert_allclose(np.asarray(one), other, rtol=1e-6, atol=1e-9)
 
 
@@ -269,8 +271,8 @@ def test_a_variable_stays_one_after_the_expression_was_computed_for_an_array(
                 mm.value_and_grad(lambda v=v: loss(v), [v])[1][v],
                 mm.compile(mm.grad(loss))(a),
             ]
-            for found in forms:
-                np.testing.assert_allclose(found, first, atol=1e-12)
+            for result in forms:
+                np.testing.assert_allclose(result, first, atol=1e-12)
 
 
 def test_small_parts_of_large_arrays_are_computed_at_their_line() -> None:

@@ -51,12 +51,12 @@ def test_values_and_gradients(kind: str, workers: int, choices: list[tuple[int, 
         compiled = mm.compile(f)
         for i in range(CALLS):
             x, y = mm.asarray(GRID + i / 9), mm.asarray(GRID[::-1] - i / 8)
-            found, expected = compiled(x, y), f(x, y)  # one of the operations rounds to float32
-            for one, other in zip(found, expected, strict=True):
+            actual, expected = compiled(x, y), f(x, y)  # one of the operations rounds to float32
+            for one, other in zip(actual, expected, strict=True):
                 np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
             if i in (0, CALLS - 1):
                 slopes = zip(
-                    mm.grad(found[2] + mm.sum(found[1]), [x, y]),
+                    mm.grad(actual[2] + mm.sum(actual[1]), [x, y]),
                     mm.grad(expected[2] + mm.sum(expected[1]), [x, y]),
                     strict=True,
                 )
@@ -78,11 +78,11 @@ def test_random_numbers_and_variables(kind: str, workers: int) -> None:
         for function in (f, mm.compile(f)):
             mm.random.seed(4)
             v.assign(np.ones(4))
-            found = []
+            result = []
             for i in range(CALLS):
-                found += [y.numpy() for y in function(mm.asarray(np.full(4, i / 2)), i + 0.5)]
+                result += [y.numpy() for y in function(mm.asarray(np.full(4, i / 2)), i + 0.5)]
                 v.assign(v * 1.5)
-            records.append([*found, mm.random.normal(size=(2,)).numpy()])
+            records.append([*result, mm.random.normal(size=(2,)).numpy()])
         for one, other in zip(*records, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
 
@@ -93,13 +93,13 @@ def test_results_are_arrays_of_their_own(kind: str, workers: int) -> None:
         f = mm.compile(lambda x, y: (x, y + 1, x, y[:2]))
         for i in range(CALLS):
             x, y = mm.asarray(np.full(3, float(i))), mm.asarray(np.arange(3.0))
-            found = f(x, y)
+            result = f(x, y)
             x += 1
-            found[0][0] = 7.0
-            found[3][0] = 9.0
-            assert found[0].numpy().tolist() == [7, i, i]
-            assert found[2].numpy().tolist() == [i, i, i]
-            assert found[1].numpy().tolist() == [1, 2, 3]
+            result[0][0] = 7.0
+            result[3][0] = 9.0
+            assert result[0].numpy().tolist() == [7, i, i]
+            assert result[2].numpy().tolist() == [i, i, i]
+            assert result[1].numpy().tolist() == [1, 2, 3]
             assert x.numpy().tolist() == [i + 1] * 3
             assert y.numpy().tolist() == [0, 1, 2]
 
@@ -118,8 +118,8 @@ def test_large_operands_and_results_use_the_workers() -> None:
         f = mm.compile(lambda x, y: mm.sum(x) * y)
         large, small = np.arange(1e5), np.arange(3.0)
         for x in (small, large, small):
-            found = f(mm.asarray(x), mm.asarray(small))
-            np.testing.assert_allclose(found.numpy(), x.sum() * small, rtol=1e-12)
+            result = f(mm.asarray(x), mm.asarray(small))
+            np.testing.assert_allclose(result.numpy(), x.sum() * small, rtol=1e-12)
         g = mm.compile(lambda x: mm.sum(mm.broadcast_to(x, (60000, 3)) * 2.0, axis=0))
         np.testing.assert_allclose(g(mm.asarray(small)).numpy(), 12e4 * small)
         assert g._last_used.runs.last is not None  # type: ignore[attr-defined]

@@ -71,8 +71,8 @@ def test_reads_and_writes_of_elements(pool: Pool, data: st.DataObject) -> None:
             kept.append((ours[index], theirs[index].copy()))
         else:
             kept.append((ours * 1, theirs * 1))
-    for found, known in [*kept, (ours, theirs)]:
-        np.testing.assert_array_equal(found.numpy(), known)
+    for actual, known in [*kept, (ours, theirs)]:
+        np.testing.assert_array_equal(actual.numpy(), known)
 
 
 def test_an_element_without_a_name_needs_no_program(pool: Pool) -> None:

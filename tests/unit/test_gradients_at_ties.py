@@ -46,13 +46,13 @@ def _compare(ours: Function, theirs: Function, values: Any, x: list[mm.Array]) -
     first = mm.grad(mm.sum(result * result * weights), x)
     total = (expected * expected * torch.tensor(weights)).sum()
     first_expected = torch.autograd.grad(total, t, create_graph=True)
-    for found, known in zip(first, first_expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), known.detach().numpy(), rtol=1e-13)
+    for actual, known in zip(first, first_expected, strict=True):
+        np.testing.assert_allclose(actual.numpy(), known.detach().numpy(), rtol=1e-13)
     again = mm.grad(sum(mm.sum(g * g * g) for g in first), x)
     slopes = sum((g * g * g).sum() for g in first_expected)
     known_second = torch.autograd.grad(slopes, t)
-    for found, known in zip(again, known_second, strict=True):
-        np.testing.assert_allclose(found.numpy(), known.numpy(), rtol=1e-13)
+    for actual, known in zip(again, known_second, strict=True):
+        np.testing.assert_allclose(actual.numpy(), known.numpy(), rtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["inline", "planned"])
@@ -111,8 +111,8 @@ def test_many_equal_elements_of_half_types(dtype: Any, count: int) -> None:
     with current("inline"):
         x = mm.zeros(count, dtype=dtype)
         for function in (mm.max, mm.min):
-            found = mm.astype(mm.grad(function(x), x), mm.float32).numpy()
-            np.testing.assert_allclose(found, np.full(count, 1 / count, np.float32), rtol=1e-2)
+            result = mm.astype(mm.grad(function(x), x), mm.float32).numpy()
+            np.testing.assert_allclose(result, np.full(count, 1 / count, np.float32), rtol=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_powers_of_zero(kind: str) -> None:
     expected = torch.autograd.grad((tensors[0] ** tensors[1]).sum(), tensors)
     with current(kind):
         operands = [mm.asarray(x), mm.asarray(y)]
-        found = mm.grad(mm.sum(operands[0] ** operands[1]), operands)
-        for ours, theirs in zip(found, expected, strict=True):
+        actual = mm.grad(mm.sum(operands[0] ** operands[1]), operands)
+        for ours, theirs in zip(actual, expected, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-14)
 
 
@@ -154,9 +154,9 @@ def test_activations(name: str) -> None:
     values = np.array([-4.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 7.0])
     with current("inline"):
         x, t = mm.variable("x", values), torch.tensor(values, requires_grad=True)
-        found = mm.grad(mm.sum(ours(x)), x).numpy()
+        actual = mm.grad(mm.sum(ours(x)), x).numpy()
         (known,) = torch.autograd.grad(theirs(t).sum(), t)
-    np.testing.assert_allclose(found, known.numpy(), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(actual, known.numpy(), rtol=1e-7, atol=1e-12)
 
 
 def test_nan_and_infinite_cotangents() -> None:
@@ -170,9 +170,9 @@ def test_nan_and_infinite_cotangents() -> None:
         ):  # fmt: skip
             x, y = mm.variable("x", np.array(a)), mm.variable("y", np.array(b))
             t, u = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (a, b))
-            found = mm.grad(mm.sum(ours(x, y) * np.array(factors)), [x, y])
+            actual = mm.grad(mm.sum(ours(x, y) * np.array(factors)), [x, y])
             total = (theirs(t, u) * torch.tensor(factors, dtype=torch.float64)).sum()
-            for mine, known in zip(found, torch.autograd.grad(total, [t, u]), strict=True):
+            for mine, known in zip(actual, torch.autograd.grad(total, [t, u]), strict=True):
                 np.testing.assert_array_equal(mine.numpy(), known.numpy(), err_msg=str(ours))
 
 
@@ -192,9 +192,9 @@ def test_quantiles_of_equal_elements(kind: str, part: float, values: list[float]
         x = mm.asarray(np.array(values))
         t = torch.tensor(values, dtype=torch.float64, requires_grad=True)
         (known,) = torch.autograd.grad(torch.quantile(t, part), t)
-        found = mm.grad(lambda z: mm.quantile(z, part))(x)
-        np.testing.assert_allclose(np.sort(found.numpy()), np.sort(known.numpy()), atol=1e-15)
+        actual = mm.grad(lambda z: mm.quantile(z, part))(x)
+        np.testing.assert_allclose(np.sort(actual.numpy()), np.sort(known.numpy()), atol=1e-15)
         if len(set(values)) > 2:
-            np.testing.assert_allclose(found.numpy(), known.numpy(), atol=1e-15)
+            np.testing.assert_allclose(actual.numpy(), known.numpy(), atol=1e-15)
         with_nan = mm.grad(lambda z: mm.nanquantile(z, part))(x)
-        np.testing.assert_allclose(with_nan.numpy(), found.numpy(), atol=1e-15)
+        np.testing.assert_allclose(with_nan.numpy(), actual.numpy(), atol=1e-15)

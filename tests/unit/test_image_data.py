@@ -381,11 +381,11 @@ def test_another_image_of_the_class_replaces_a_corrupt_one(
     images = read(whole, *range(6))
     for number in corrupt:
         whole.files[number].write_bytes(b"")
-    found = read(ImageFolder(tmp_path, 8, corrupt="skip"), *range(6))
+    result = read(ImageFolder(tmp_path, 8, corrupt="skip"), *range(6))
     for number in range(6):
         turns = [3 * (number // 3) + (number + i) % 3 for i in range(3)]
         readable = next(other for other in turns if other not in corrupt)
-        np.testing.assert_array_equal(found[number], images[readable])
+        np.testing.assert_array_equal(result[number], images[readable])
 
 
 def test_wrong_image_folders(tmp_path: Path) -> None:
@@ -434,9 +434,9 @@ def test_flip_takes_samples_of_any_shape(shape: tuple[int, ...]) -> None:
     loader = Loader((images, np.arange(50)), 50, transforms=[random_flip()], threads=0)
     flipped, numbers = next(iter(loader))
     assert flipped.shape == images.shape
-    for found, number in zip(flipped, numbers, strict=True):
+    for result, number in zip(flipped, numbers, strict=True):
         image = images[number]
-        assert (found == image).all() or (found == image[..., ::-1]).all()
+        assert (result == image).all() or (result == image[..., ::-1]).all()
 
 
 def test_crop_is_a_window_of_the_padded_image() -> None:
@@ -444,12 +444,12 @@ def test_crop_is_a_window_of_the_padded_image() -> None:
     cropped = random_crop(2)(images, np.random.default_rng(0))
     padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (6, 7), (2, 3))
-    found = set()
+    result = set()
     for i in range(50):
         same = (windows[i] == cropped[i, :, None, None]).all((0, 3, 4))
         assert same.any()
-        found.add(int(same.argmax()))
-    assert len(found) > 10
+        result.add(int(same.argmax()))
+    assert len(result) > 10
 
 
 def test_normalize() -> None:
@@ -505,11 +505,11 @@ def test_batches_do_not_depend_on_threads(threads: int) -> None:
         expected = batches(
             Loader((IMAGES, LABELS), 4, transforms=AUGMENTED, seed=3, threads=0), epoch
         )
-        found = batches(
+        actual = batches(
             Loader((IMAGES, LABELS), 4, transforms=AUGMENTED, seed=3, threads=threads), epoch
         )
-        assert len(expected) == len(found) == 6
-        for (x, y), (u, v) in zip(expected, found, strict=True):
+        assert len(expected) == len(actual) == 6
+        for (x, y), (u, v) in zip(expected, actual, strict=True):
             assert x.dtype == np.float32
             assert x.flags.c_contiguous
             assert y.dtype == np.int64
@@ -604,8 +604,8 @@ def test_loader_checks_its_source(arguments: Any, options: Any, message: str) ->
 def test_loader_of_an_image_folder(tmp_path: Path) -> None:
     train, _ = image_folders(_train_and_val(tmp_path), 8)
     expected = batches(Loader(train, 4, transforms=[random_flip()], threads=0), 0)
-    found = batches(Loader(train, 4, transforms=[random_flip()], threads=3), 0)
-    for (x, y), (u, v) in zip(expected, found, strict=True):
+    actual = batches(Loader(train, 4, transforms=[random_flip()], threads=3), 0)
+    for (x, y), (u, v) in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(x, u)
         np.testing.assert_array_equal(y, v)
 
@@ -646,10 +646,10 @@ def test_batches_of_a_loader_that_finds_its_threads_are_the_same() -> None:
     tuned, plain = kinds
     assert tuned._tuning is not None
     for epoch in range(3):
-        for i, (found, wanted) in enumerate(
+        for i, (actual, wanted) in enumerate(
             zip(tuned.epoch(epoch), plain.epoch(epoch), strict=True)
         ):
-            for a, b in zip(found, wanted, strict=True):
+            for a, b in zip(actual, wanted, strict=True):
                 np.testing.assert_array_equal(a, b)
             tuned._tuning.threads = 1 + (i + epoch) % 5
     left = tuned.epoch(3)

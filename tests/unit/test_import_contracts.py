@@ -80,16 +80,16 @@ def test_a_planted_import_breaks_its_contract(name: str, tmp_path: Path) -> None
     for file, text in imports:
         with (sources / file).open("a") as source:
             source.write(f"\n{text}\n")
-    found = checked(tmp_path)
-    assert found.returncode == 1, found.stderr
-    broken = [line for line in found.stdout.splitlines() if "BROKEN" in line]
-    assert any(line.startswith(contract) for line in broken), found.stdout
+    result = checked(tmp_path)
+    assert result.returncode == 1, result.stderr
+    broken = [line for line in result.stdout.splitlines() if "BROKEN" in line]
+    assert any(line.startswith(contract) for line in broken), result.stdout
 
 
 def test_modules_that_are_named_in_strings_obey_the_contracts(tmp_path: Path) -> None:
     copied(tmp_path)
-    found = checked(tmp_path)
-    assert found.returncode == 0, found.stdout
+    result = checked(tmp_path)
+    assert result.returncode == 0, result.stdout
 
 
 def test_only_these_files_import_by_name(tmp_path: Path) -> None:

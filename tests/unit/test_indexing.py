@@ -91,8 +91,8 @@ def placed(data: st.DataObject, values: Any) -> mm.Array:
 def given_to(data: st.DataObject, key: Any) -> Any:
     """The key with its arrays as NumPy's, as lists, or as arrays in any layout."""
     items = key if isinstance(key, tuple) else (key,)
-    found = tuple(_given(data, item) for item in items)
-    return found if isinstance(key, tuple) else found[0]
+    result = tuple(_given(data, item) for item in items)
+    return result if isinstance(key, tuple) else result[0]
 
 
 def _given(data: st.DataObject, item: Any) -> Any:
@@ -111,9 +111,9 @@ def numpy_takes(values: Any, key: Any) -> bool:
     return True
 
 
-def check(found: mm.Array, expected: Any) -> None:
-    assert found.shape == np.shape(expected)
-    np.testing.assert_array_equal(found.numpy(), expected)
+def check(actual: mm.Array, expected: Any) -> None:
+    assert actual.shape == np.shape(expected)
+    np.testing.assert_array_equal(actual.numpy(), expected)
 
 
 @given(data=st.data(), shape=st.sampled_from(SHAPES), kind=st.sampled_from(KINDS))
@@ -157,10 +157,10 @@ def test_sequences_and_arrays_of_other_libraries_are_indices(
     with current(*kind):
         for key, like in ((one, same), ((one, 1), (same, 1)), ((slice(1, 3), range(0, 3, 2)),) * 2):
             np.testing.assert_array_equal(mm.asarray(x)[key].numpy(), x[like])
-            found, expected = mm.asarray(x, copy=True), x.copy()
-            found[key] += 10
+            actual, expected = mm.asarray(x, copy=True), x.copy()
+            actual[key] += 10
             expected[like] += 10
-            np.testing.assert_array_equal(found.numpy(), expected)
+            np.testing.assert_array_equal(actual.numpy(), expected)
 
 
 def test_read_only_arrays_serve_as_well() -> None:
@@ -253,8 +253,8 @@ def test_taking_along_an_axis_is_numpys(data: st.DataObject, kind: tuple[str, in
     places[axis] = data.draw(st.integers(0, 3))
     index = RANDOM.integers(-shape[axis], shape[axis], places)
     with current(*kind):
-        found = mm.take_along_axis(placed(data, values), placed(data, index), axis=axis)
-        check(found, np.take_along_axis(values, index, axis))
+        result = mm.take_along_axis(placed(data, values), placed(data, index), axis=axis)
+        check(result, np.take_along_axis(values, index, axis))
 
 
 def test_a_mask_is_applied_where_the_array_is_stored() -> None:
@@ -527,8 +527,8 @@ def test_one_value_is_written_through_a_mask_that_is_not_counted(
         engine = session.engine()
         tensor = torch.from_numpy(x)
         placed = mm.Array(leaf(engine, tensor, data.draw(placements(tensor, engine))))
-        found = mm.compile(lambda a: written(a, mm))(placed)
-        np.testing.assert_allclose(found.numpy(), written(x, np))
+        result = mm.compile(lambda a: written(a, mm))(placed)
+        np.testing.assert_allclose(result.numpy(), written(x, np))
         v = mm.variable("v", mm.asarray(x))
         y = v * 2
         y[y > 0] = 0
@@ -562,10 +562,10 @@ def test_ufunc_at_with_every_kind_of_key(key: Any, kind: str) -> None:
     with current(kind, 1 if kind == "inline" else 2):
         for name in ("add", "subtract", "maximum", "minimum", "multiply", "divide"):
             for values in (2.0, np.arange(1.0, 1 + start[key].size).reshape(start[key].shape)):
-                expected, found = start.copy(), mm.asarray(start)
+                expected, actual = start.copy(), mm.asarray(start)
                 getattr(np, name).at(expected, key, values)
-                getattr(mm, name).at(found, key, values)
-                assert np.array_equal(found.numpy(), expected), name
+                getattr(mm, name).at(actual, key, values)
+                assert np.array_equal(actual.numpy(), expected), name
 
 
 SLICES = [

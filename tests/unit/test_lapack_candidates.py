@@ -69,12 +69,12 @@ def inside(x: Matrix, wider: int) -> torch.Tensor:
 
 def each(routine: Routine, *operands: torch.Tensor, **options: Any) -> list[tuple[str, Any]]:
     """What every library returns, each on copies of the operands; the first is in `result`."""
-    found = []
+    actual = []
     for library in routine.libraries(operands[0].dtype):
         copies = [x.as_strided(x.shape, x.stride()) for x in map(_cloned, operands)]
         result = routine.compute(*copies, library=library, **options)
-        found.append((library, (copies[0], result)))
-    return found
+        actual.append((library, (copies[0], result)))
+    return actual
 
 
 def _cloned(x: torch.Tensor) -> torch.Tensor:

@@ -43,6 +43,22 @@ def test_text_is_numpys(shape: tuple[int, ...], threshold: int, edge: int, dtype
         assert str(mm.asarray(truth)) == str(truth)
 
 
+@given(
+    shape=st.lists(st.integers(0, 12), max_size=3).map(tuple),
+    threshold=st.sampled_from([None, 0, 20, 1 << 40]),
+    edge=st.sampled_from([None, 1, 5]),
+)
+def test_options_of_the_text_are_numpys(
+    shape: tuple[int, ...], threshold: int | None, edge: int | None
+) -> None:
+    truth = np.arange(math.prod(shape)).reshape(shape)
+    options: dict[str, Any] = {"threshold": threshold, "edgeitems": edge, "separator": ", "}
+    with current("inline"), np.printoptions(threshold=10, edgeitems=2):
+        expected = np.array2string(truth, **options)
+        assert mm.array2string(mm.asarray(truth), **options) == expected
+        assert np.array2string(mm.asarray(truth), **options) == expected
+
+
 def test_the_prompt_shows_values_shape_type_and_layout() -> None:
     with current("shared", 2):
         array = mm.asarray([[1.0, 2.0], [3.0, 4.0]], layout=mm.Layout.split(0))

@@ -39,9 +39,9 @@ def test_states_may_change_places(steps: int) -> None:
     a, b = np.array([0, 3]), np.array([1, 4])
     for _ in range(steps):
         a, b = b, a + b
-    found = mm.fori_loop(0, steps, body, start)
-    np.testing.assert_array_equal(found["a"].numpy(), a)
-    np.testing.assert_array_equal(found["b"].numpy(), b)
+    result = mm.fori_loop(0, steps, body, start)
+    np.testing.assert_array_equal(result["a"].numpy(), a)
+    np.testing.assert_array_equal(result["b"].numpy(), b)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
@@ -54,8 +54,8 @@ def test_states_may_become_equal(steps: int) -> None:
     a = np.array([0.0, 3.0])
     for _ in range(steps):
         a = np.sin(a + 1)
-    for found in mm.fori_loop(0, steps, body, [mm.asarray([0.0, 3.0], dtype="float64"), a]):
-        np.testing.assert_allclose(found.numpy(), a)
+    for result in mm.fori_loop(0, steps, body, [mm.asarray([0.0, 3.0], dtype="float64"), a]):
+        np.testing.assert_allclose(result.numpy(), a)
 
 
 def test_many_steps_are_one_message(pool: Pool) -> None:

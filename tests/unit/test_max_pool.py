@@ -37,17 +37,17 @@ def test_maxima_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type:
     (slope,) = torch.autograd.grad(expected, x, g)
     windows = channels_last.Windows(kernel, stride, (dilation,) * 2, [-n for n in padding])
     x, expected = x.detach(), expected.detach()
-    found, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
+    actual, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
     g = g.contiguous(memory_format=torch.channels_last)
-    if not channels_last.can_compute(x, found, g, found_slope):
+    if not channels_last.can_compute(x, actual, g, found_slope):
         assert channels == 1 or 1 in extents or 1 in expected.shape
         return
     max_pool.bind_scatter(g, x, windows, found_slope)()
     torch.testing.assert_close(found_slope, slope, rtol=1e-5, atol=1e-6)
     x[torch.rand(x.shape, generator=random) < 0.05] = torch.nan
     expected = torch.nn.functional.max_pool2d(x, kernel, stride, padding, dilation)
-    max_pool.bind_maxima(x, windows, found)()
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    max_pool.bind_maxima(x, windows, actual)()
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["rows", "half", "empty", "three dimensions"])

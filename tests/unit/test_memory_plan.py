@@ -65,8 +65,8 @@ def test_a_step_over_the_limit_names_arrays_and_a_batch_that_fits() -> None:
         said = str(caught.value)
         assert "mm.remat" in said
         assert "memory_limit" in said
-        found = re.search(rf"reduce the batch from {batch} to about (\d+)", said)
-        fitting = int(found[1]) if found else 0
+        match = re.search(rf"reduce the batch from {batch} to about (\d+)", said)
+        fitting = int(match[1]) if match else 0
         assert fitting > batch / 16
     with mm.init(workers=0, device="cpu", memory_limit=24 << 20):
         step, x, y = _step("lenet5", fitting)
@@ -123,9 +123,9 @@ def test_training_within_a_limit_runs_or_is_refused_with_a_batch_that_runs(
         return
     assert said.startswith("the program needs"), said
     assert "largest arrays: " in said
-    found = re.search(rf"reduce the batch from {BATCH} to about (\d+)", said)
-    if found:
-        batch = int(found[1])
+    match = re.search(rf"reduce the batch from {BATCH} to about (\d+)", said)
+    if match:
+        batch = int(match[1])
         assert _fit(workers, limit, batch, streams=streams, validates=False) is None
 
 
@@ -156,5 +156,5 @@ def test_the_batch_is_no_extent_of_weights(optimizer: str, share: float) -> None
         images = np.zeros((batch, 3072), np.float32)
         with pytest.raises(MemoryLimitError) as caught:
             trainer.fit(images, np.arange(batch) % 10, batch_size=batch)
-    found = re.search(r"reduce the batch from (\d+)", str(caught.value))
-    assert found is None or int(found[1]) == batch, caught.value
+    match = re.search(r"reduce the batch from (\d+)", str(caught.value))
+    assert match is None or int(match[1]) == batch, caught.value

@@ -1,4 +1,4 @@
-"""The control plane's records against hostile input: it is dropped with a reason."""
+"""The control plane's messages against hostile input: it is dropped with a reason."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ replies = st.one_of(
 
 
 @given(commands, replies)
-def test_every_record_comes_back_equal(command: messages.Command, reply: messages.Reply) -> None:
+def test_every_message_comes_back_equal(command: messages.Command, reply: messages.Reply) -> None:
     assert decode_command(encode(command)) == command
     assert decode_reply(encode(reply)) == reply
 
@@ -111,7 +111,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 @given(commands, st.data())
-def test_truncated_and_damaged_records_are_refused_or_still_records(
+def test_truncated_and_damaged_messages_are_refused_or_still_messages(
     command: messages.Command, data: st.DataObject
 ) -> None:
     whole = encode(command)
@@ -130,29 +130,29 @@ HOSTILE: dict[str, Any] = {
     "no type": {"ticket": 1},
     "type of another kind": {"type": 7, "ticket": 1},
     "missing field": {"type": "get", "ticket": 1},
-    "unknown field": {"type": "get", "ticket": 1, "array": 2, "path": "/etc"},
-    "text for a number": {"type": "get", "ticket": "1", "array": 2},
-    "float for a number": {"type": "get", "ticket": 1.0, "array": 2},
-    "negative number": {"type": "get", "ticket": 1, "array": -2},
-    "number for a list": {"type": "free", "arrays": 3},
-    "list of texts": {"type": "free", "arrays": ["3"]},
-    "nothing for a list": {"type": "free", "arrays": None},
+    "unknown field": {"type": "get", "ticket": 1, "array_id": 2, "path": "/etc"},
+    "text for a number": {"type": "get", "ticket": "1", "array_id": 2},
+    "float for a number": {"type": "get", "ticket": 1.0, "array_id": 2},
+    "negative number": {"type": "get", "ticket": 1, "array_id": -2},
+    "number for a list": {"type": "free", "array_ids": 3},
+    "list of texts": {"type": "free", "array_ids": ["3"]},
+    "nothing for a list": {"type": "free", "array_ids": None},
     "no steps": {
-        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [], "scalars": [],
+        "type": "run", "ticket": 1, "program_id": 1, "inputs": [], "outputs": [], "scalars": [],
         "steps": 0, "report": False,
     },
     "text for a parameter": {
-        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [],
+        "type": "run", "ticket": 1, "program_id": 1, "inputs": [], "outputs": [],
         "scalars": ["__import__('os')"], "steps": 1, "report": False,
     },
     "an array of messages": [{"type": "stop"}],
-    "endless text": {"type": "put", "ticket": 1, "array": 1, "dtype": "f" * 10**6, "layout": []},
+    "endless text": {"type": "put", "ticket": 1, "array_id": 1, "dtype": "f" * 10**6, "layout": []},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_records_with_wrong_fields_are_refused(name: str) -> None:
-    with pytest.raises(ProtocolError, match="not a record"):
+def test_messages_with_wrong_fields_are_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="not a message"):
         decode_command(msgspec.msgpack.encode(HOSTILE[name]))
 
 
@@ -161,15 +161,15 @@ def test_records_with_wrong_fields_are_refused(name: str) -> None:
     [
         b"\xdd\xff\xff\xff\xff",  # an array of four thousand million entries
         b"\x91" * 10**6,  # a million arrays, one in the other
-        msgspec.msgpack.encode({"type": "put", "ticket": 1, "array": 1, "dtype": "f"})[:-1]
+        msgspec.msgpack.encode({"type": "put", "ticket": 1, "array_id": 1, "dtype": "f"})[:-1]
         + b"\xa6layout"
         + b"\x91" * 10**6,
-        bytes(messages.MAX_RECORD + 1),
+        bytes(messages.MAX_MESSAGE + 1),
         b"",
     ],
     ids=["huge array", "deep", "deep in a field", "oversized", "empty"],
 )
-def test_records_made_to_exhaust_are_refused(data: bytes) -> None:
+def test_messages_made_to_exhaust_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_command(data)
 
@@ -213,7 +213,7 @@ def test_a_worker_survives_hostile_messages_and_executes_none(
     payload = pickle.dumps(Exploit())
     put = messages.Put(1, 1, "float32", LAYOUT.encode())
     hostile = [
-        *[[msgspec.msgpack.encode(record)] for record in HOSTILE.values()],
+        *[[msgspec.msgpack.encode(message)] for message in HOSTILE.values()],
         [],
         [payload],
         [payload, payload],
@@ -290,7 +290,7 @@ def test_exceptions_are_rebuilt_by_name_from_a_table(error: Exception, kind: typ
     assert "in raised" in again.__notes__[0]
 
 
-def test_enormous_exceptions_still_fit_into_a_record() -> None:
+def test_enormous_exceptions_still_fit_into_a_message() -> None:
     error = raised(ValueError("ä" * 10**6 + "the end"))
     failure = decode_reply(encode(failure_from(error, 1, 0, "h" * 10**5)))
     assert isinstance(failure, messages.Failure)

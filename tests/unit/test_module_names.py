@@ -14,6 +14,7 @@ SAME_IDEA = {
     "conv": OPERATION_AND_KERNEL,
     "convolution": f"{OPERATION_AND_KERNEL}; {FUNCTION_AND_LAYER}",
     "creation": OPERATION_AND_FUNCTION,
+    "cumulative": OPERATION_AND_FUNCTION,
     "csv": "the file format, and the function that reads it",
     "distributed_svd": OPERATION_AND_KERNEL,
     "dropout": FUNCTION_AND_LAYER,

@@ -161,8 +161,8 @@ UNSUPPORTED = {
 
 def parameters(function: Any) -> list[inspect.Parameter]:
     """Those that can be given by name."""
-    found = inspect.signature(function).parameters.values()
-    return [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    result = inspect.signature(function).parameters.values()
+    return [p for p in result if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def test_parameters_have_numpys_names() -> None:
@@ -279,9 +279,9 @@ def test_einsum_with_lists_of_numbers() -> None:
         lambda x, y: (x, [1, 0]), lambda x, y: (x, [30, 2]), lambda x, y: (x @ y, [..., 1], [1, ...]),
         lambda x, y: (x, (0, 1), []),
     ]:  # fmt: skip
-        found = mm.einsum(*lists(a, b))
-        np.testing.assert_allclose(found.numpy(), np.einsum(*lists(x, y)), rtol=1e-12)
-        np.testing.assert_allclose(np.einsum(*lists(a, b)), found.numpy())
+        result = mm.einsum(*lists(a, b))
+        np.testing.assert_allclose(result.numpy(), np.einsum(*lists(x, y)), rtol=1e-12)
+        np.testing.assert_allclose(np.einsum(*lists(a, b)), result.numpy())
     for wrong in ((a,), (a, [0, 1], b), (a, [0, -1]), (a, [0, 99]), (a, ["i", "j"])):
         with pytest.raises(
             TypeError, match="einsum: the subscripts come first, .* or as a list of"
@@ -314,9 +314,9 @@ def test_results_are_views_only_where_those_of_numpy_are() -> None:
                 wanted = eval(call, {"np": np, **theirs})
             except ValueError:
                 continue  # a bug of NumPy
-            found = eval(call, {"np": mm, **ours})
+            actual = eval(call, {"np": mm, **ours})
         several = isinstance(wanted, (tuple, list))
-        for a, b in zip(found, wanted, strict=True) if several else [(found, wanted)]:
+        for a, b in zip(actual, wanted, strict=True) if several else [(actual, wanted)]:
             if (
                 isinstance(a, mm.Array)
                 and isinstance(b, np.ndarray)

@@ -50,8 +50,8 @@ def test_other_variants_of_a_program_give_the_same_numbers() -> None:
         variant = numpy_programs.variant(program, "with_scipy")
         if variant is not None:
             data = program.data(program.SIZES[0])
-            found = difference(variant(np, *data), program.main(np, *data))
-            assert found < 1e-6, (name, found)
+            actual = difference(variant(np, *data), program.main(np, *data))
+            assert actual < 1e-6, (name, actual)
 
 
 def test_difference_of_results() -> None:

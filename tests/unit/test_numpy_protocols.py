@@ -81,9 +81,9 @@ def test_results_are_written_into_arrays_of_numpy(kind: tuple[str, int]) -> None
 
     x = np.random.default_rng(1).normal(size=M.shape)
     with current(*kind):
-        for found, expected in zip(updated(mm.asarray(x)), updated(x), strict=True):
-            assert type(found) is np.ndarray
-            np.testing.assert_allclose(found, expected, rtol=1e-14)
+        for actual, expected in zip(updated(mm.asarray(x)), updated(x), strict=True):
+            assert type(actual) is np.ndarray
+            np.testing.assert_allclose(actual, expected, rtol=1e-14)
         whole = np.arange(3)
         with pytest.raises(TypeError, match="Cannot cast"):
             whole += mm.asarray(x[0, :3])
@@ -94,9 +94,9 @@ def test_results_are_written_into_arrays_of_numpy(kind: tuple[str, int]) -> None
 def test_numpys_functions_give_arrays_of_magmath(name: str, kind: tuple[str, int]) -> None:
     expected = CALLS[name](M)
     with current(*kind):
-        found = CALLS[name](mm.asarray(M, layout=mm.Layout.cyclic(0)))
-        assert isinstance(found, mm.Array)
-        np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-9)
+        actual = CALLS[name](mm.asarray(M, layout=mm.Layout.cyclic(0)))
+        assert isinstance(actual, mm.Array)
+        np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_sparse_matrices_of_scipy_take_arrays(kind: Any, dtype: str) -> None:
             np.testing.assert_allclose(a.dot(x), a.dot(values))
             np.testing.assert_allclose(x.T @ a.T, values.T @ a.T)
         x = mm.asarray(vector.astype(dtype))
-        found, expected = a.multiply(x), a.multiply(vector.astype(dtype))
-        np.testing.assert_allclose(found.toarray(), expected.toarray())
+        actual, expected = a.multiply(x), a.multiply(vector.astype(dtype))
+        np.testing.assert_allclose(actual.toarray(), expected.toarray())
         with pytest.raises(TypeError, match=r"^add: .*x\.toarray\(\)"):
             a + mm.asarray(M)
 

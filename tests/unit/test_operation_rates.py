@@ -136,14 +136,14 @@ def test_calibration_measures_operations_of_programs(monkeypatch):
     images = (1, 4, 4), (2, 8, 9), (2, 16, 12)
     monkeypatch.setattr("magmath.bench.operation_calibration.IMAGES", images)
     monkeypatch.setattr("magmath.bench.operation_calibration.RUN_SECONDS", 0.0)
-    found = {rate.name: rate for rate in operation_rates(Machine(), 1)}
+    actual = {rate.name: rate for rate in operation_rates(Machine(), 1)}
     expected = {"add", "exp", "sum", "sum of short rows", "sort", "take", "concat", "cholesky"}
-    assert expected <= found.keys()
+    assert expected <= actual.keys()
     for name in ("correlation", "correlation_input", "correlation_kernel"):
-        assert {name, f"{name} of 3×3 elements", f"{name} of groups"} <= found.keys()
-    assert "gemm" not in found
-    assert all(rate.fixed >= 0 and rate.threads == 1 for rate in found.values())
-    assert len(found["add"].speeds) == 2
+        assert {name, f"{name} of 3×3 elements", f"{name} of groups"} <= actual.keys()
+    assert "gemm" not in actual
+    assert all(rate.fixed >= 0 and rate.threads == 1 for rate in actual.values())
+    assert len(actual["add"].speeds) == 2
 
 
 def test_samples_have_the_work_of_their_instructions():
@@ -172,17 +172,17 @@ def test_accuracy_of_simulated_steps(tmp_path):
 
     cases = [case(1, data=(1.0, 1.1)), case(2, data=(1.0, 0.7), model=(2.0, 2.0))]
     result = BenchResult("test", "a test", "n", True, 2, "", "", None, {}, {}, {}, {}, False, cases)
-    found = simulation_accuracy(result)
-    assert [row.error for row in found.rows] == pytest.approx([0.1, 0.3, 0.0])
-    assert found.median_error == pytest.approx(0.1)
-    assert found.worst.system == "data"
-    assert found.worst.case == "2 workers"
-    assert found.rankings == {"2 workers": 1.0}
+    actual = simulation_accuracy(result)
+    assert [row.error for row in actual.rows] == pytest.approx([0.1, 0.3, 0.0])
+    assert actual.median_error == pytest.approx(0.1)
+    assert actual.worst.system == "data"
+    assert actual.worst.case == "2 workers"
+    assert actual.rankings == {"2 workers": 1.0}
     save_result(result, tmp_path / "result.json")
     saved = json.loads((tmp_path / "result.json").read_text())
     assert saved["simulation"]["worst_error"] == pytest.approx(0.3)
     plot_result(replace(result, plot="simulation", machine={"cpu": "x", "cores": 2}),
                 tmp_path / "plot.png")  # fmt: skip
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert any("median 10.0%" in line for line in found.lines())
+    assert any("median 10.0%" in line for line in actual.lines())
     assert simulation_accuracy(replace(result, cases=[])) is None

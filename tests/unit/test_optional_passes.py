@@ -110,8 +110,8 @@ def test_every_pass_has_a_program() -> None:
 def test_programs_are_others_without_a_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual, expected = described(name)
     monkeypatch.setenv(DEBUG.name, f"without={name}")
-    other, found = described(name)
+    other, actual = described(name)
     assert other != usual
-    if found is not None:
-        for one, same in zip(found, expected, strict=True):
+    if actual is not None:
+        for one, same in zip(actual, expected, strict=True):
             np.testing.assert_allclose(one, same, rtol=1e-5, atol=1e-5)

@@ -74,8 +74,8 @@ def test_a_long_loop_of_small_arrays_plans_few_programs(pool: Pool) -> None:
 
     before = programs(pool)
     with mm.profile() as profile:
-        found = integrated(mm).numpy()
-    np.testing.assert_allclose(found, integrated(np), rtol=1e-10)
+        result = integrated(mm).numpy()
+    np.testing.assert_allclose(result, integrated(np), rtol=1e-10)
     assert len(profile.runs) <= 80, "at most one part for each step"
     assert programs(pool) - before <= 20
 
@@ -140,17 +140,17 @@ def test_a_table_of_solutions_is_computed_once() -> None:
         for i in range(3):
             table[i] = mm.linalg.solve(mm.asarray(a) * (i + 1), mm.asarray(b))
         best = int(table[:, 0].argmin())
-        found = table.numpy()
-    np.testing.assert_allclose(found, [np.linalg.solve(a * (i + 1), b) for i in range(3)])
-    assert best == found[:, 0].argmin()
+        result = table.numpy()
+    np.testing.assert_allclose(result, [np.linalg.solve(a * (i + 1), b) for i in range(3)])
+    assert best == result[:, 0].argmin()
     assert _operations(profile)["lu_solve"] == 3
 
 
 def test_a_median_needs_no_sort(pool: Pool) -> None:
     x = np.random.default_rng(0).random((40, 1001))
     with mm.profile() as profile:
-        found = mm.median(mm.asarray(x, layout=mm.Layout.split(0)), axis=1).numpy()
-    np.testing.assert_array_equal(found, np.median(x, axis=1))
+        result = mm.median(mm.asarray(x, layout=mm.Layout.split(0)), axis=1).numpy()
+    np.testing.assert_array_equal(result, np.median(x, axis=1))
     assert _operations(profile)["order_statistics"] == 1
     assert _operations(profile)["sort"] == 0
 

@@ -291,8 +291,8 @@ def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
         (8, 0.1, "finished", curve), (16, 0.1, "stopped", longer), (32, 0.5, "diverged", LossCurve())
     ]  # fmt: skip
     trials = [
-        Trial(i, {"batch_per_worker": batch, "learning_rate": rate}, state, found)
-        for i, (batch, rate, state, found) in enumerate(tried)
+        Trial(i, {"batch_per_worker": batch, "learning_rate": rate}, state, result)
+        for i, (batch, rate, state, result) in enumerate(tried)
     ]
     results = SearchResults(tuple(trials), 1.8, 480)
     axes = matrices(results).axes[0]
@@ -415,8 +415,8 @@ def test_a_search_that_failed_before_its_first_trial_leaves_nothing_to_protect(
     with pytest.raises(MagmathError, match="device must be"):
         searched(storage=store, space={**space, "workers": [0]}, device="abacus")
     assert store.exists()
-    found = searched(storage=store, space=space)
-    assert searched(storage=store, space=space) == found, "now it belongs to this search"
+    result = searched(storage=store, space=space)
+    assert searched(storage=store, space=space) == result, "now it belongs to this search"
     with pytest.raises(DataError, match="threshold is 1.2 there and 1.0 here"):
         searched(storage=store, space=space, threshold=1.0)
 
@@ -446,10 +446,10 @@ def test_epochs_before_a_new_step_size_are_not_measured(
 def test_a_step_has_the_batches_of_all_workers_of_the_current_pool() -> None:
     space = {"batch_per_worker": [16], "learning_rate": [0.1]}
     with current("shared", 2):
-        found = searched(space=space, images=96)
+        actual = searched(space=space, images=96)
     with current("inline"):
         expected = searched(space={**space, "batch_per_worker": [32]}, images=96)
-    (ours,), (theirs,) = found.trials, expected.trials
+    (ours,), (theirs,) = actual.trials, expected.trials
     assert len(ours.curve.losses) == len(theirs.curve.losses) == 3
     np.testing.assert_allclose(ours.curve.losses, theirs.curve.losses, rtol=1e-4)
 
@@ -526,8 +526,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ]  # fmt: skip
     assert main(command) == 0
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert found["best"] in (0, 1)
+    content = json.loads(out)
+    assert content["best"] in (0, 1)
     assert "learning rate" in err
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert names == {

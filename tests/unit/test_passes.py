@@ -50,8 +50,8 @@ from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
          ("messages", 3), ("overlapped", 2), ("overlapped", 3), ("exact", 3)]  # fmt: skip
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=phases)
 every_kind = pytest.mark.parametrize(
     ("kind", "workers"), KINDS, ids=[f"{n}-{kind}" for kind, n in KINDS]
 )
@@ -72,7 +72,8 @@ def test_planned_expressions_compute_what_numpy_does(
     for result, value in zip(values(engine, *outputs), expected, strict=True):
         np.testing.assert_allclose(result.numpy(), value, rtol=1e-10, atol=1e-10)
     for leaf, value in known.items():
-        np.testing.assert_array_equal(engine.pool.get(remote_array_of(leaf).number).numpy(), value)
+        stored = engine.pool.get(remote_array_of(leaf).array_id).numpy()
+        np.testing.assert_array_equal(stored, value)
 
 
 @every_kind
@@ -98,7 +99,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(remote_array_of(leaf).number).numpy()
+            held = engine.pool.get(remote_array_of(leaf).array_id).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 
@@ -167,12 +168,12 @@ def check_forms(graph: Graph) -> None:
 
 
 def _read_as(node: Node) -> list[Layout]:
-    found = []
+    result = []
     for source in node.inputs:
         assert source.layout is not None
         assert not source.layout.is_partial, f"{node} reads {source}, whose reduction is pending"
-        found.append(source.layout)
-    return found
+        result.append(source.layout)
+    return result
 
 
 @every_kind
@@ -393,15 +394,15 @@ def test_numbers_of_the_user_are_not_merged() -> None:
     """They may be equal this time and not the next."""
     x = input_of((4, 4))
     a, b = scalar(2.0, float32), scalar(2.0, float32)
-    found = simplify(Graph((op("multiply", x, a), op("multiply", x, b))))
-    assert names(found) == {"multiply": 2}
+    result = simplify(Graph((op("multiply", x, a), op("multiply", x, b))))
+    assert names(result) == {"multiply": 2}
 
 
 def test_transposes_go_into_the_product() -> None:
     a, b = input_of((5, 3)), input_of((4, 5))
-    found = simplify(Graph((matmul(permute(a, (1, 0)), permute(b, (1, 0))),)))
-    assert names(found) == {"gemm": 1}
-    (product,) = found.outputs
+    result = simplify(Graph((matmul(permute(a, (1, 0)), permute(b, (1, 0))),)))
+    assert names(result) == {"gemm": 1}
+    (product,) = result.outputs
     assert (product.attributes["transpose_a"], product.attributes["transpose_b"]) == (True, True)
     assert product.inputs == (a, b)
     back = permute(permute(a, (1, 0)), (1, 0))
@@ -459,8 +460,8 @@ def fused(*outputs: Node, targets: tuple[Node | None, ...] = (), engine: Engine)
 
 def products(graph: Graph) -> list[tuple[bool, str, bool]]:
     """Of every product: whether it has a bias, its activation, whether it accumulates."""
-    found = [n.attributes for n in graph.nodes if n.name == "gemm"]
-    return [(a["bias"], a["activation"], a["accumulate"]) for a in found]
+    result = [n.attributes for n in graph.nodes if n.name == "gemm"]
+    return [(a["bias"], a["activation"], a["accumulate"]) for a in result]
 
 
 def layer() -> tuple[Node, Node, Node, Node]:
@@ -717,13 +718,13 @@ def test_gradients_by_slices_are_written_into_one_array(kind: str, function: Any
     data = np.random.default_rng(0).normal(size=(5, 12))
     with current(kind, 1 if kind == "inline" else 2):
         x = mm.asarray(data)
-        found = mm.compile(mm.grad(function))(x)
+        result = mm.compile(mm.grad(function))(x)
         for i, j in ((0, 0), (1, 3), (2, 7), (4, 11)):
             step = np.zeros_like(data)
             step[i, j] = 1e-6
             up, down = (float(function(mm.asarray(data + s * step))) for s in (1, -1))
-            assert found[i, j].item() == pytest.approx((up - down) / 2e-6, abs=1e-7)
-        np.testing.assert_allclose(found.numpy(), mm.grad(function)(x).numpy(), rtol=1e-13)
+            assert result[i, j].item() == pytest.approx((up - down) / 2e-6, abs=1e-7)
+        np.testing.assert_allclose(result.numpy(), mm.grad(function)(x).numpy(), rtol=1e-13)
 
 
 def test_disjoint_parts_of_a_gradient_are_not_added() -> None:

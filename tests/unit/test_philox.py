@@ -74,9 +74,9 @@ def tiled(draw: Any) -> tuple[tuple[int, ...], Tile]:
 )
 def test_known_answers(key: tuple[int, ...], counter: tuple[int, ...], expected: str) -> None:
     seed, block, stream = (low | high << 32 for low, high in (key, counter[:2], counter[2:]))
-    found = np.empty(4, np.uint64)
-    philox.CODE.function("generate")(found.ctypes.data, seed, stream, block, 1)
-    assert " ".join(f"{int(word):08x}" for word in found) == expected
+    actual = np.empty(4, np.uint64)
+    philox.CODE.function("generate")(actual.ctypes.data, seed, stream, block, 1)
+    assert " ".join(f"{int(word):08x}" for word in actual) == expected
 
 
 @each_case
@@ -205,5 +205,5 @@ def test_elementary_functions_are_accurate() -> None:
             math.sin(math.tau * angle), rel=4e-16, abs=1e-300
         )
     for mantissa in np.linspace(math.sqrt(0.5), math.sqrt(2), 1001):
-        found = portable_math.log_series(mantissa, -3.0)
-        assert found == pytest.approx(math.log(mantissa) - 3 * math.log(2), rel=4e-16)
+        result = portable_math.log_series(mantissa, -3.0)
+        assert result == pytest.approx(math.log(mantissa) - 3 * math.log(2), rel=4e-16)

@@ -35,8 +35,8 @@ from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import merge_equal, simplify
 
 KINDS = [("shared", 2), ("shared", 4), ("messages", 2), ("messages", 3), ("exact", 3)]
-found = [Phase.explicit, Phase.reuse, Phase.generate]
-random_graphs = settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=found)
+phases = [Phase.explicit, Phase.reuse, Phase.generate]
+random_graphs = settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=phases)
 
 
 def seconds_of_passes(

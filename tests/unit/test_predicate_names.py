@@ -47,6 +47,7 @@ FOREIGN_NAMES = {
     "issubdtype": "NumPy's",
     "may_share_memory": "NumPy's",
     "shares_memory": "NumPy's",
+    "trainable": "Keras'",
 }
 """Names that others have chosen."""
 

@@ -121,7 +121,7 @@ def names_for_type_checkers() -> list[tuple[str, str, str]]:
         for node in tree.body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
-    found = [
+    result = [
         (alias.asname, statement.module or "", alias.name)
         for statement in block
         if isinstance(statement, ast.ImportFrom)
@@ -141,7 +141,7 @@ def names_for_type_checkers() -> list[tuple[str, str, str]]:
         and isinstance(statement.targets[0], ast.Name)
         and isinstance(statement.value, ast.Name)
     ]
-    return [*found, *from_records, *renamed]
+    return [*result, *from_records, *renamed]
 
 
 def lazily_loaded() -> set[str]:
@@ -329,7 +329,7 @@ def test_names_of_other_libraries_raise_errors_with_the_replacement() -> None:
 
 
 def test_all_names_that_are_told_exist() -> None:
-    found = 0
+    result = 0
     for table, _, _ in owners():
         for name, text in table.items():
             named = re.findall(r"(?<![\w.])(mm|x)((?:\.\w+)+)", text)
@@ -338,9 +338,9 @@ def test_all_names_that_are_told_exist() -> None:
                 for part in path[1:].split("."):
                     assert hasattr(value, part), (name, text)
                     value = getattr(value, part)
-                found += 1
+                result += 1
             assert named or re.search(r"\bx\b|Python|mm,|clip_norm", text), (name, text)
-    assert found > 150
+    assert result > 150
 
 
 def test_usual_layers_losses_and_optimizers_of_pytorch_exist_or_have_a_hint() -> None:
@@ -373,16 +373,16 @@ USUAL_LAYERS = """
 
 def _public_modules() -> dict[str, ModuleType]:
     """Return the modules that users reach by public names, by these names."""
-    found: dict[str, ModuleType] = {}
+    result: dict[str, ModuleType] = {}
     waiting = {"mm": mm}
     while waiting:
         name, module = waiting.popitem()
-        found[name] = module
+        result[name] = module
         for own in dir(module):
             value = getattr(module, own)
-            if isinstance(value, ModuleType) and value not in found.values():
+            if isinstance(value, ModuleType) and value not in result.values():
                 waiting[f"{name}.{own}"] = value
-    return found
+    return result
 
 
 PUBLIC_MODULES = _public_modules()

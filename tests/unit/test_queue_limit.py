@@ -23,7 +23,7 @@ def test_as_many_commands_as_a_second_has(seconds: float, commands: int) -> None
     limit = QueueLimit(clock)
     for _ in range(round(5 / seconds) + 2):
         clock.now += seconds
-        limit.count_answer()
+        limit.count_reply()
     assert abs(limit.commands - commands) <= commands * 0.05
 
 
@@ -31,15 +31,15 @@ def test_the_limit_recovers_from_a_long_command_and_counts_no_pause() -> None:
     clock = Clock()
     limit = QueueLimit(clock)
     clock.now += 60
-    limit.count_answer()
+    limit.count_reply()
     assert limit.commands == MIN_COMMANDS
     for _ in range(200):
         clock.now += 1e-3
-        limit.count_answer()
+        limit.count_reply()
     assert limit.commands == MAX_COMMANDS
     clock.now += 60  # nothing was pending
     limit.restart()
     for _ in range(200):
         clock.now += 1e-3
-        limit.count_answer()
+        limit.count_reply()
     assert limit.commands == MAX_COMMANDS

@@ -49,14 +49,14 @@ def test_steps_agree_with_numpy_whichever_arrays_are_kept(
                 del batches[choice.randrange(len(batches))]
             x, y, own_x, own_y = choice.choice(batches)
             rate = choice.choice([0.1, 0.01])
-            found = step(own_x, own_y, rate)
+            actual = step(own_x, own_y, rate)
             error = x @ expected - y
-            kept.append((found, [(error**2).mean(), np.maximum(error, 0), x.sum(axis=0)]))
+            kept.append((actual, [(error**2).mean(), np.maximum(error, 0), x.sum(axis=0)]))
             expected = expected - rate * x.T @ error / rows
             if choice.random() < 0.5:
                 del kept[choice.randrange(len(kept))]
-        for found, wanted in kept:
-            for one, value in zip(found, wanted, strict=True):
+        for actual, wanted in kept:
+            for one, value in zip(actual, wanted, strict=True):
                 np.testing.assert_allclose(one.numpy(), value, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12)
 
@@ -70,9 +70,9 @@ def test_a_new_array_for_a_loss_rebinds_only_what_writes_it(
     rebound = CallList.rebound
 
     def counted(self: CallList, positions: Any, *others: Any) -> Any:
-        found = rebound(self, positions, *others)
-        bound.append((len(set(positions)), len(self._bound), found is not None))
-        return found
+        result = rebound(self, positions, *others)
+        bound.append((len(set(positions)), len(self._bound), result is not None))
+        return result
 
     monkeypatch.setattr(CallList, "rebound", counted)
     with current(kind, 1 if kind == "planned" else 2):

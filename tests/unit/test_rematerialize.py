@@ -38,8 +38,8 @@ def pool(workers: int = 0, limit: int | None = None, *, exact: bool = True) -> I
 
 def program_of(function: Any) -> Program:
     """The program of the last call of a compiled function."""
-    found: Program = function.programs()[0].program
-    return found
+    result: Program = function.programs()[0].program
+    return result
 
 
 def again(program: Program) -> list[str]:
@@ -97,12 +97,12 @@ def _check_explained(explained: Explanation) -> None:
     text = str(explained)
     steps = [step for step in explained.instructions if step.is_recomputation]
     assert steps
-    found = re.search(r"(\d+) values are computed again .*: (.*) predicted, ([\d.]+)% more", text)
-    assert found, text
-    assert int(found[1]) == len(steps)
+    match = re.search(r"(\d+) values are computed again .*: (.*) predicted, ([\d.]+)% more", text)
+    assert match, text
+    assert int(match[1]) == len(steps)
     price = sum(step.seconds for step in steps)
     rest = sum(step.seconds for step in explained.instructions) - price
-    assert float(found[3]) == pytest.approx(100 * price / rest, abs=0.1)
+    assert float(match[3]) == pytest.approx(100 * price / rest, abs=0.1)
     table = text[text.index("computed again") :]
     for step in steps:
         assert f"{step.operation}, {step.layer}" in table
@@ -134,9 +134,9 @@ def test_the_memory_of_a_chain_is_sublinear() -> None:
         assert need_of(program_of(f)).nbytes > depth * nbytes
     with pool(limit=14 * nbytes):
         f, x = chain(depth)
-        found = f(x).numpy()
+        actual = f(x).numpy()
         program = program_of(f)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     forward = [x for x in program.instructions if isinstance(x, Call) and x.operation == "tanh"]
     assert len(again(program)) <= 2 * depth
     assert len(forward) <= 2 * depth
@@ -162,9 +162,9 @@ def test_cheap_values_are_computed_again_first() -> None:
     with pool(limit=int(0.88 * need)):
         f = step()
         f(mm.ones((256, 256), dtype="float64"))
-        found = again(program_of(f))
-        cheap = found.count("sin") + found.count("multiply")
-        assert cheap > 3 * found.count("gemm")
+        result = again(program_of(f))
+        cheap = result.count("sin") + result.count("multiply")
+        assert cheap > 3 * result.count("gemm")
 
 
 def test_refused_only_if_that_is_not_enough() -> None:
@@ -200,10 +200,10 @@ def test_a_variable_that_is_overwritten_before_the_late_reader() -> None:
         f, v = step()
         x = mm.ones((64, 64), dtype="float64") / 64
         try:
-            found = [f(x).numpy() for _ in range(2)]
+            actual = [f(x).numpy() for _ in range(2)]
         except MemoryLimitError:
             return
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
         np.testing.assert_array_equal(v.numpy(), last)
 
 
@@ -250,8 +250,8 @@ def test_random_expressions(steps: list[tuple[str, int, int]], share: float, wor
         need = need_of(program).nbytes
     with pool(workers, int(share * need)):
         try:
-            found, program = computed()
+            actual, program = computed()
         except MemoryLimitError:
             return
-    for one, other in zip(expected, found, strict=True):
+    for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -226,13 +226,13 @@ def test_other_threads_compute_while_one_traces() -> None:
     weight = mm.variable("weight", [1.0, 2.0])
     doubled = mm.compile(lambda x: x * weight + mm.random.uniform(shape=(2,)) * 0)
     doubled(mm.ones(2))
-    found: list[object] = []
+    result: list[object] = []
 
     def work() -> None:
         is_tracing.wait()
         x = mm.asarray([3.0, 4.0])
-        found.append((doubled(x) + weight).tolist())
-        found.append(mm.grad(mm.sum(weight * x), weight).tolist())
+        result.append((doubled(x) + weight).tolist())
+        result.append(mm.grad(mm.sum(weight * x), weight).tolist())
         weight.assign([5.0, 6.0])
         is_done.set()
 
@@ -246,4 +246,4 @@ def test_other_threads_compute_while_one_traces() -> None:
     other.start()
     assert traced(mm.asarray([1.0, 1.0])).tolist() == [5.0, 6.0]
     other.join()
-    assert found == [[4.0, 10.0], [3.0, 4.0]]
+    assert result == [[4.0, 10.0], [3.0, 4.0]]

@@ -55,10 +55,10 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
         assert 0 < loss < 2.3, "it has learnt more than chance"
         assert 30 < accuracy <= 100
         assert seconds > 0
-    for found in (section.data[str(workers)] for workers in WORKERS):
-        assert len(found["losses"]) == len(found["accuracies"]) == len(found["seconds"]) == 3
-        assert found["seconds"] == sorted(found["seconds"])
-        assert all(found["stages"][stage] > 0 for stage in STAGES)
+    for result in (section.data[str(workers)] for workers in WORKERS):
+        assert len(result["losses"]) == len(result["accuracies"]) == len(result["seconds"]) == 3
+        assert result["seconds"] == sorted(result["seconds"])
+        assert all(result["stages"][stage] > 0 for stage in STAGES)
     assert len(section.of_kind(Finding)) == 4
     loss_plot, accuracy_plot, bars = section.of_kind(Plot)
     assert loss_plot.figure.axes[0].get_ylabel() == "mean loss of an epoch"
@@ -123,9 +123,9 @@ def test_the_numbers_of_workers_with_which_ddp_is_faster_are_named(
 
     def reason(*faster: int) -> str:
         peers = {w: DdpRun([1.0 if w in faster else 3.0], [1.0], [0.5]) for w in WORKERS}
-        found = shm_cifar10_findings._peer_speed(runs, peers)
-        assert found.agrees is (not faster)
-        return found.reason
+        result = shm_cifar10_findings._peer_speed(runs, peers)
+        assert result.agrees is (not faster)
+        return result.reason
 
     assert reason() == ""
     assert reason(1).startswith("DDP is faster with 1 worker. ")
@@ -157,8 +157,10 @@ def test_an_interrupt_ends_the_processes_of_ddp(
 
 
 def finding(runs: dict[int, CifarRun], start: str) -> Finding:
-    (found,) = [f for f in shm_cifar10_findings.findings(runs, {}) if f.statement.startswith(start)]
-    return found
+    (result,) = [
+        f for f in shm_cifar10_findings.findings(runs, {}) if f.statement.startswith(start)
+    ]
+    return result
 
 
 @pytest.mark.parametrize("falls", [True, False])
@@ -175,8 +177,8 @@ def test_findings_follow_the_numbers(falls: bool) -> None:
     }
     assert finding(runs, "For the same images").agrees is falls
     assert finding(runs, "The time of averaging").agrees is falls
-    for found, average in zip(runs.values(), (0.001, 0.01, 0.05, 0.113), strict=True):
-        found.stages["average"] = average
+    for result, average in zip(runs.values(), (0.001, 0.01, 0.05, 0.113), strict=True):
+        result.stages["average"] = average
     assert not finding(runs, "The time of averaging").agrees, "113 × is not linear"
     assert finding(runs, "Gathering is faster").agrees is False
 

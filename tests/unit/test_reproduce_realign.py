@@ -29,8 +29,8 @@ def test_every_form_has_its_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> 
     for (rows, inputs, units), row in zip(SHAPES, memory.rows, strict=True):
         alone, wide = 4 * rows * inputs, 4 * rows * (inputs + 1)
         folded = wide + 4 * (inputs + 1) * units
-        for found, least in zip(row[1:], (alone, alone, folded, folded, wide), strict=True):
-            assert least <= 1024 * found < least + 256, "up to the alignment of two arrays"
+        for result, least in zip(row[1:], (alone, alone, folded, folded, wide), strict=True):
+            assert least <= 1024 * result < least + 256, "up to the alignment of two arrays"
     (plot,) = section.of_kind(Plot)
     assert plot.figure.axes[0].get_xlabel() == "time ÷ time with the fused epilogue"
     assert len(section.of_kind(Finding)) == 3

@@ -76,10 +76,10 @@ def test_random_stencils_agree_with_numpy(
     with current(*pool):
         axis = data.draw(st.sampled_from([None, *range(len(shape))]))
         layout = None if axis is None or pool[1] == 1 else mm.Layout.split(axis)
-        found = _stepped(mm, mm.asarray(values, layout=layout) * 1, steps, ends)
+        actual = _stepped(mm, mm.asarray(values, layout=layout) * 1, steps, ends)
         if data.draw(st.booleans()):
-            mm.evaluate(*found)
-        for x, y in zip(found, known, strict=True):
+            mm.evaluate(*actual)
+        for x, y in zip(actual, known, strict=True):
             np.testing.assert_array_equal(x.numpy(), y)
 
 
@@ -158,6 +158,6 @@ def test_long_sums_of_slices(terms: int) -> None:
     values = np.arange(4000)
     with current("shared", 2):
         x = mm.asarray(values, layout=mm.Layout.split(0)) * 1
-        found = sum(x[1 + i % 7 : 3990 + i % 7] for i in range(terms)) - x[9:3998]
+        actual = sum(x[1 + i % 7 : 3990 + i % 7] for i in range(terms)) - x[9:3998]
         known = sum(values[1 + i % 7 : 3990 + i % 7] for i in range(terms)) - values[9:3998]
-        np.testing.assert_array_equal(found.numpy(), known)
+        np.testing.assert_array_equal(actual.numpy(), known)

@@ -56,8 +56,8 @@ def test_random_rolls_agree_with_numpy(
     values = np.random.default_rng(3).integers(-9, 9, shape)
     with current(*pool):
         layout = mm.Layout.split(0) if data.draw(st.booleans()) and pool[1] > 1 else None
-        found = _stepped(mm, mm.asarray(values, layout=layout), steps)
-        np.testing.assert_array_equal(np.asarray(found), _stepped(np, values, steps))
+        result = _stepped(mm, mm.asarray(values, layout=layout), steps)
+        np.testing.assert_array_equal(np.asarray(result), _stepped(np, values, steps))
 
 
 def _torus(lib: Any, x: Any, steps: int) -> Any:

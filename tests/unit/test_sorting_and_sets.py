@@ -32,11 +32,11 @@ def arrays(draw: st.DrawFn, least: int = 0, dtypes: list[str] = DTYPES) -> Any:
     if dtype.kind in "iu":
         return random.integers(-3 if dtype.kind == "i" else 0, 4, shape).astype(dtype)
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.0], dtype)
-    found = random.choice(values, shape)
+    result = random.choice(values, shape)
     return (
-        (found + 1j * random.choice(values[3:], shape)).astype(dtype)
+        (result + 1j * random.choice(values[3:], shape)).astype(dtype)
         if dtype.kind == "c"
-        else found
+        else result
     )
 
 
@@ -48,9 +48,9 @@ def placed(data: st.DataObject, values: Any) -> mm.Array:
     return mm.Array(leaf(engine, tensor, layout))
 
 
-def check(found: mm.Array, expected: Any) -> None:
-    assert found.shape == np.shape(expected)
-    np.testing.assert_array_equal(found.numpy(), expected)
+def check(actual: mm.Array, expected: Any) -> None:
+    assert actual.shape == np.shape(expected)
+    np.testing.assert_array_equal(actual.numpy(), expected)
 
 
 every = given(data=st.data(), kind=st.sampled_from(KINDS))
@@ -83,16 +83,18 @@ def test_searching_is_numpys(data: st.DataObject, kind: tuple[str, int]) -> None
     with current(*kind):
         x, v = placed(data, unsorted[order]), placed(data, values)
         check(mm.searchsorted(x, v, side=side), np.searchsorted(unsorted[order], values, side))
-        found = mm.searchsorted(placed(data, unsorted), v, side=side, sorter=placed(data, order))
-        check(found, np.searchsorted(unsorted, values, side, order))
+        result = mm.searchsorted(placed(data, unsorted), v, side=side, sorter=placed(data, order))
+        check(result, np.searchsorted(unsorted, values, side, order))
 
 
 @every
 def test_positions_of_what_is_not_zero(data: st.DataObject, kind: tuple[str, int]) -> None:
     values = data.draw(arrays(1, [*DTYPES, "complex64"]))
     with current(*kind):
-        for found, expected in zip(mm.nonzero(placed(data, values)), values.nonzero(), strict=True):
-            check(found, expected)
+        for actual, expected in zip(
+            mm.nonzero(placed(data, values)), values.nonzero(), strict=True
+        ):
+            check(actual, expected)
 
 
 @every
@@ -101,14 +103,14 @@ def test_unique_elements_are_numpys(data: st.DataObject, kind: tuple[str, int]) 
     expected = np.unique_all(values)
     with current(*kind):
         x = placed(data, values)
-        found = mm.unique_all(x)
-        check(mm.unique_values(x), found.values.numpy())
+        actual = mm.unique_all(x)
+        check(mm.unique_values(x), actual.values.numpy())
         for names, some in ((("values", "counts"), mm.unique_counts(x)),
                             (("values", "inverse_indices"), mm.unique_inverse(x))):  # fmt: skip
             for name in names:
-                check(getattr(some, name), getattr(found, name).numpy())
+                check(getattr(some, name), getattr(actual, name).numpy())
         for name in ("values", "counts", "indices", "inverse_indices"):
-            check(getattr(found, name), getattr(expected, name))
+            check(getattr(actual, name), getattr(expected, name))
 
 
 @every
@@ -135,9 +137,9 @@ def test_numbers_are_searched_for() -> None:
 def test_the_parts_of_a_sorted_array_are_searched_where_they_lie() -> None:
     with current("messages", 2):
         x = mm.asarray(np.arange(100000.0), layout=mm.Layout.split(0))
-        found = mm.searchsorted(x, mm.asarray([10.5, 99999.0]))
-        assert "searchsorted" in str(found.explain())
-        check(found, [11, 99999])
+        result = mm.searchsorted(x, mm.asarray([10.5, 99999.0]))
+        assert "searchsorted" in str(result.explain())
+        check(result, [11, 99999])
 
 
 @pytest.mark.parametrize(

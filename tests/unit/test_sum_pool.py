@@ -33,13 +33,13 @@ def test_sums_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type: i
     (slope,) = torch.autograd.grad(expected, x, g)
     windows = channels_last.Windows(kernel, stride, (1, 1), [-n for n in padding])
     x, expected = x.detach(), expected.detach()
-    found, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
-    if not channels_last.can_compute(x, found, g, found_slope):
+    actual, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
+    if not channels_last.can_compute(x, actual, g, found_slope):
         assert 1 in extents or 1 in expected.shape
         return
-    sum_pool.bind_sums(x, windows, found)()
+    sum_pool.bind_sums(x, windows, actual)()
     sum_pool.bind_spread(g, windows, found_slope)()
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found_slope, slope, rtol=1e-5, atol=1e-5)
 
 

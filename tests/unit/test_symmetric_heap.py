@@ -88,7 +88,7 @@ class HeapMachine(RuleBasedStateMachine):
         assert heap.statistics()["chunks"] == heap.chunks
 
     def teardown(self) -> None:
-        # Everything freed: each chunk is one hole again, so all can be given back.
+        # Everything freed: each chunk is one free range again, so all can be given back.
         if hasattr(self, "heap"):
             for block in self.held:
                 self.heap.free(block)
@@ -130,7 +130,7 @@ def test_small_blocks_wait_for_their_size_until_memory_is_short() -> None:
     for block in blocks:
         heap.free(block)
     assert heap.allocate(1000).offset == blocks[0].offset
-    assert heap.allocate(2048).offset == blocks[1].offset, "what waited is one hole again"
+    assert heap.allocate(2048).offset == blocks[1].offset, "what waited is one free range again"
     assert len(source.asked) == 1
 
 
@@ -240,7 +240,7 @@ def test_private_memory_has_no_peers() -> None:
     block = heap.allocate(8)
     assert heap.peer(block, 1).data_ptr() == heap.local(block).data_ptr()
     with pytest.raises(DeviceError, match="cannot see the memory of worker 0"):
-        heap.leader(block)
+        heap.shared_memory_of(block)
 
 
 def test_close_gives_everything_back() -> None:

@@ -18,7 +18,7 @@ import magmath as mm
 from engines import current
 from magmath import runtime
 from magmath.arrays import lazy_array
-from magmath.graph import Node, operation, recording_nodes
+from magmath.graph import Node, collecting_new_nodes, operation
 from magmath.ops.elementwise.node_functions import negative
 from magmath.runtime import Pool, PoolOptions
 
@@ -69,37 +69,37 @@ def test_a_thread_differentiates_what_others_compute() -> None:
                 chain.append(mm.sin(chain[-1]) * 1.01)
             with ThreadPoolExecutor(3) as threads:
                 total = mm.sum(chain[-1])
-                found = threads.submit(lambda y=total, x=x: mm.grad(y, x).numpy())
+                future = threads.submit(lambda y=total, x=x: mm.grad(y, x).numpy())
                 others = [
                     threads.submit(lambda own=chain[first::7]: [y.numpy() for y in own])
                     for first in (3, 5)
                 ]
                 for other in others:
                     other.result()
-                np.testing.assert_allclose(found.result(), slope, rtol=1e-9)
+                np.testing.assert_allclose(future.result(), slope, rtol=1e-9)
     finally:
         sys.setswitchinterval(switch_interval)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["begin", "end", "make"]))))
-def test_each_thread_records_the_nodes_that_it_makes(steps: list[tuple[int, str]]) -> None:
+def test_each_thread_collects_the_nodes_that_it_makes(steps: list[tuple[int, str]]) -> None:
     """In whatever order the blocks of several threads begin and end."""
     x = mm.asarray([1.0, 2.0])
     blocks: list[list[tuple[Any, set[Node], set[Node]]]] = [[], [], []]
 
     def take(number: int, step: str) -> None:
         if step == "begin":
-            block = recording_nodes()
+            block = collecting_new_nodes()
             blocks[number].append((block, block.__enter__(), set()))
         elif step == "make":
             node = negative(x.node)
             for _, _, expected in blocks[number]:
                 expected.add(node)
         elif blocks[number]:
-            block, recorded, expected = blocks[number].pop()
+            block, new_nodes, expected = blocks[number].pop()
             block.__exit__(None, None, None)
-            assert recorded == expected
+            assert new_nodes == expected
 
     threads = [ThreadPoolExecutor(1) for _ in blocks]
     for number, step in steps:
@@ -108,7 +108,7 @@ def test_each_thread_records_the_nodes_that_it_makes(steps: list[tuple[int, str]
         while open_blocks:
             threads[number].submit(take, number, "end").result()
         threads[number].shutdown()
-    assert operation._new_node is Node, "without a block, no node is kept"
+    assert operation.new_node is Node, "without a block, no node is kept"
 
 
 def _by_items(x: mm.Array, row: int, step: int) -> None:

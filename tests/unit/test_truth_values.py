@@ -3,6 +3,7 @@ NumPy use: axes of numbers, vectors with nan in convolutions."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_membership(kind: str, workers: int) -> None:
         assert (3 in x, 7 in x, 2.5 in x, np.int64(6) in x) == (True, False, False, True)
         assert [4, 5, 6] in x
         assert 0 not in mm.asarray(np.empty((0, 3)))
+        assert [y in x for y in ({}, None, "a", Decimal(9), object())] == [False] * 5
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
@@ -49,8 +51,8 @@ def test_nan_stays_within_the_shorter_vector(name: str, mode: str) -> None:
     signal[4] = np.nan
     with current("inline"):
         for x, y in ((kernel, signal), (signal, kernel)):
-            found = getattr(mm, name)(mm.asarray(x), mm.asarray(y), mode)
-            np.testing.assert_array_equal(found.numpy(), getattr(np, name)(x, y, mode))
+            result = getattr(mm, name)(mm.asarray(x), mm.asarray(y), mode)
+            np.testing.assert_array_equal(result.numpy(), getattr(np, name)(x, y, mode))
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
@@ -59,13 +61,13 @@ def test_correlation_of_complex_vectors(mode: str) -> None:
     short, long = (draw.normal(size=n) + 1j * draw.normal(size=n) for n in (4, 7))
     with current("inline"):
         for x, y in ((short, long), (long, short)):
-            found = mm.correlate(mm.asarray(x), mm.asarray(y), mode)
-            np.testing.assert_allclose(found.numpy(), np.correlate(x, y, mode), rtol=1e-12)
+            result = mm.correlate(mm.asarray(x), mm.asarray(y), mode)
+            np.testing.assert_allclose(result.numpy(), np.correlate(x, y, mode), rtol=1e-12)
 
 
-def check(found: mm.Array, expected: Any) -> None:
-    np.testing.assert_array_equal(found.numpy(), expected)
-    assert found.numpy().dtype == np.asarray(expected).dtype
+def check(actual: mm.Array, expected: Any) -> None:
+    np.testing.assert_array_equal(actual.numpy(), expected)
+    assert actual.numpy().dtype == np.asarray(expected).dtype
 
 
 ARITHMETIC = """m + m; m * m; m // m[:1]; m % m[:1]; m ** m; m << m; m >> m; m / m[:1]; 1 + m; m + 1; m * 2.5; True * m
@@ -78,9 +80,9 @@ m & (m + m); np.outer(m, m); np.signbit(m)"""
 def test_arithmetic_of_truth_values(text: str) -> None:
     values = np.array([True, False, True])
     expected = eval(text, {"np": np, "m": values})
-    found = eval(text, {"np": mm, "m": mm.asarray(values)})
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert found.dtype.name == expected.dtype.name or expected.dtype.kind == "f"
+    actual = eval(text, {"np": mm, "m": mm.asarray(values)})
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert actual.dtype.name == expected.dtype.name or expected.dtype.kind == "f"
 
 
 def test_truth_values_are_not_subtracted() -> None:
@@ -104,9 +106,9 @@ np.cumsum(x); np.cumsum(x, axis=0); np.cumprod(x, axis=-1); np.count_nonzero(x, 
 @pytest.mark.parametrize("text", [x.strip() for x in REDUCTIONS.replace("\n", ";").split(";")])
 def test_a_number_has_one_element_along_its_axis(text: str) -> None:
     expected = eval(text, {"np": np, "x": np.array(3.0)})
-    found = eval(text, {"np": mm, "x": mm.asarray(3.0)})
-    np.testing.assert_array_equal(found, expected)
-    assert found.shape == expected.shape
+    actual = eval(text, {"np": mm, "x": mm.asarray(3.0)})
+    np.testing.assert_array_equal(actual, expected)
+    assert actual.shape == expected.shape
 
 
 OTHERS = """np.triu(np.arange(3)); np.tril(np.arange(3), 1); np.full((2, 2), [1, 2]); np.full(3, np.asarray([1.5, 2, 3]))

@@ -38,16 +38,16 @@ def pool() -> Iterator[None]:
 def test_integers_stay_integers(name: str, dtype: str) -> None:
     values = numpy.asarray([[1, 2, 1], [7, 5, 3]]).astype(dtype)
     expected = FUNCTIONS[name](numpy, values)
-    found = FUNCTIONS[name](mm, mm.asarray(values))
-    assert found.dtype == expected.dtype
-    numpy.testing.assert_array_equal(found, expected)
+    actual = FUNCTIONS[name](mm, mm.asarray(values))
+    assert actual.dtype == expected.dtype
+    numpy.testing.assert_array_equal(actual, expected)
 
 
 def test_powers_of_narrow_integers_do_not_wrap() -> None:
     values = numpy.asarray([3, 200], dtype=numpy.uint8)
-    found = mm.vander(mm.asarray(values), 4)
-    assert found.dtype == mm.int64
-    numpy.testing.assert_array_equal(found, numpy.vander(values, 4))
+    result = mm.vander(mm.asarray(values), 4)
+    assert result.dtype == mm.int64
+    numpy.testing.assert_array_equal(result, numpy.vander(values, 4))
 
 
 def test_truth_values_are_rounded() -> None:
@@ -78,9 +78,9 @@ def test_weighted_quantiles(case: tuple[Any, Any, int | None], q: list[float]) -
     x, weights, axis = case
     options: Any = {"axis": axis, "method": "inverted_cdf"}
     expected = numpy.quantile(x, q, weights=weights, **options)
-    found = mm.quantile(mm.asarray(x), q, weights=mm.asarray(weights), **options)
-    assert found.dtype == expected.dtype
-    numpy.testing.assert_array_equal(found, expected)
+    actual = mm.quantile(mm.asarray(x), q, weights=mm.asarray(weights), **options)
+    assert actual.dtype == expected.dtype
+    numpy.testing.assert_array_equal(actual, expected)
     known = mm.nanpercentile(mm.asarray(x), 40, weights=mm.asarray(weights), **options)
     whole = numpy.where(numpy.isnan(x), 0, numpy.broadcast_to(_spread(weights, x, axis), x.shape))
     if numpy.all(whole.sum(axis)):

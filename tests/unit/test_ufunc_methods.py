@@ -51,10 +51,10 @@ def arrays(draw: st.DrawFn, name: str, least: int = 0) -> Any:
     return random.uniform(0.5, 2, shape)
 
 
-def check(found: Any, expected: Any) -> None:
-    assert found.dtype == numpy.asarray(expected).dtype
-    assert found.shape == numpy.shape(expected)
-    numpy.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
+def check(actual: Any, expected: Any) -> None:
+    assert actual.dtype == numpy.asarray(expected).dtype
+    assert actual.shape == numpy.shape(expected)
+    numpy.testing.assert_allclose(actual.numpy(), expected, rtol=1e-10)
 
 
 few = settings(max_examples=5, deadline=None)
@@ -139,7 +139,7 @@ def _alike(name: str, method: str, x: Any, given: Any, arguments: Any, options: 
         expected = getattr(getattr(numpy, name), method)(x, *arguments, **options)
     except (ValueError, TypeError):
         with pytest.raises((ValueError, TypeError)):
-            getattr(getattr(mm, name), method)(given, *arguments, **options).evaluated()
+            getattr(getattr(mm, name), method)(given, *arguments, **options).evaluated_leaf()
         return
     check(getattr(getattr(mm, name), method)(given, *arguments, **options), expected)
 
@@ -174,9 +174,9 @@ def check_update(name: str, x: Any, index: Any, values: Any, kind: str, workers:
     expected = x.copy()
     getattr(numpy, name).at(expected, index, values)
     with current(kind, workers):
-        found = mm.asarray(x, copy=True)
-        getattr(mm, name).at(found, index, values)
-        check(found, expected)
+        actual = mm.asarray(x, copy=True)
+        getattr(mm, name).at(actual, index, values)
+        check(actual, expected)
 
 
 OF_TRUTH_VALUES = [
@@ -207,9 +207,20 @@ def test_functions_of_one_operand_at_positions(name: str, index: Any) -> None:
     expected = x.copy()
     getattr(numpy, name).at(expected, index)
     with current("inline"):
-        found = mm.asarray(x)
-        getattr(mm, name).at(found, index)
-        check(found, expected)
+        actual = mm.asarray(x)
+        getattr(mm, name).at(actual, index)
+        check(actual, expected)
+
+
+@pytest.mark.parametrize("exponents", [2, -1, [1, 3, 2], np.array([1, 3, 2], "int8"), True])
+@pytest.mark.parametrize("index", [[0, 2, 0], (slice(None), [1, 0, 1])])
+def test_exponents_at_positions_are_integers(index: Any, exponents: Any) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 2, (3, 3)).astype("float32")
+    check_update("ldexp", x, index, np.asarray(exponents), "inline", 1)
+    result, expected = mm.asarray(x), x.copy()
+    mm.ldexp.at(result, index, exponents)
+    np.ldexp.at(expected, index, exponents)
+    check(result, expected)
 
 
 @pytest.mark.parametrize("name", BOTH + INTEGERS + UNARY + TWO_RESULTS)
@@ -234,8 +245,8 @@ def test_two_results_are_stored(name: str) -> None:
             getattr(mm, name)(*map(mm.asarray, given), out=outs, **options)
             others = mm.full(3, 9.0), mm.full(3, 9, dtype=second)
             getattr(mm, name)(*map(mm.asarray, given), *others, **options)
-            for found, again, expected in zip(outs, others, wanted, strict=True):
-                check(found, expected)
+            for actual, again, expected in zip(outs, others, wanted, strict=True):
+                check(actual, expected)
                 check(again, expected)
 
 
@@ -290,14 +301,14 @@ def test_functions_take_an_array_for_the_result_and_a_mask(name: str) -> None:
     for options in ({}, {"where": [True, False, True]}):
         if options and not hasattr(theirs, "nin"):
             continue
-        known, found = expected.copy(), mm.asarray(expected)
+        known, actual = expected.copy(), mm.asarray(expected)
         theirs(*operands, known, **options)
-        assert ours(*arrays, found, **options) is found
-        numpy.testing.assert_allclose(found.numpy(), known)
-        found = mm.asarray(expected)
+        assert ours(*arrays, actual, **options) is actual
+        numpy.testing.assert_allclose(actual.numpy(), known)
+        actual = mm.asarray(expected)
         if hasattr(theirs, "nin"):
-            assert theirs(*arrays, out=found, **options) is found
-            numpy.testing.assert_allclose(found.numpy(), known)
+            assert theirs(*arrays, out=actual, **options) is actual
+            numpy.testing.assert_allclose(actual.numpy(), known)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -317,9 +328,9 @@ def test_the_type_of_the_result_is_asked_for(name: str, operand: str) -> None:
             with pytest.raises(TypeError):
                 ours(*map(mm.asarray, operands), dtype=dtype)
             continue
-        found = ours(*map(mm.asarray, operands), dtype=dtype)
-        assert found.dtype.name == dtype
-        numpy.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        actual = ours(*map(mm.asarray, operands), dtype=dtype)
+        assert actual.dtype.name == dtype
+        numpy.testing.assert_allclose(actual.numpy(), expected, rtol=1e-6)
 
 
 def test_at_needs_an_array_of_magmath() -> None:
@@ -374,19 +385,23 @@ def test_products_of_vectors_take_an_array_for_the_result(name: str) -> None:
         np.testing.assert_allclose(out.numpy(), getattr(np, name)(*operands), rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+@pytest.mark.parametrize("method", ["reduce", "accumulate", "reduceat"])
 @pytest.mark.parametrize("function", ["add", "multiply"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64", "bool"]
+)
 def test_sums_and_products_have_the_type_that_is_asked_for(
     method: str, function: str, dtype: str
 ) -> None:
     """They wrap in it, as NumPy's."""
-    x = np.array([[100, 100, 3], [-7, 2, 90]], np.int8)
+    x = np.array([[100, 100, 0], [-7, 2, 90]], np.int8)
+    starts = ([0, 1],) if method == "reduceat" else ()
     for axis in (0, 1):
-        found = getattr(getattr(mm, function), method)(mm.asarray(x), axis=axis, dtype=dtype)
-        wanted = getattr(getattr(np, function), method)(x, axis=axis, dtype=dtype)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)
+        options = {"axis": axis, "dtype": dtype}
+        actual = getattr(getattr(mm, function), method)(mm.asarray(x), *starts, **options)
+        wanted = getattr(getattr(np, function), method)(x, *starts, **options)
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_array_equal(actual, wanted)
 
 
 @pytest.mark.parametrize("size", [1, 3, 17, 5000, 100_000])
@@ -394,6 +409,6 @@ def test_sums_and_products_have_the_type_that_is_asked_for(
 def test_negated_complex_numbers_have_signed_zeros(size: int, dtype: str) -> None:
     z = np.full(size, 1.0 + 0.0j, dtype)
     for function in (lambda z: -z, mm.compile(lambda z: -z)):
-        found = function(mm.asarray(z)).numpy()
-        assert np.signbit(found.imag).all()
-        np.testing.assert_array_equal(mm.angle(mm.asarray(found)), np.angle(-z))
+        result = function(mm.asarray(z)).numpy()
+        assert np.signbit(result.imag).all()
+        np.testing.assert_array_equal(mm.angle(mm.asarray(result)), np.angle(-z))

@@ -43,9 +43,9 @@ def test_vectorize(number: int) -> None:
     if "signature" in options:
         b = b[:2]
     expected = numpy.vectorize(function, **options)(a, b)
-    found = mm.vectorize(function, **options)(mm.asarray(a), mm.asarray(b))
-    assert isinstance(found, tuple) == isinstance(expected, tuple)
-    results = found if isinstance(found, tuple) else (found,)
+    actual = mm.vectorize(function, **options)(mm.asarray(a), mm.asarray(b))
+    assert isinstance(actual, tuple) == isinstance(expected, tuple)
+    results = actual if isinstance(actual, tuple) else (actual,)
     wanted = expected if isinstance(expected, tuple) else (expected,)
     for one, value in zip(results, wanted, strict=True):
         assert one.dtype == value.dtype
@@ -82,8 +82,8 @@ def test_functions_compute_with_pythons_numbers(
             expected = numpy.vectorize(rule, **options)(a, b)
         except (OverflowError, TypeError):  # a number that the type of the result does not hold
             assume(False)
-        found = mm.vectorize(rule, **options)(mm.asarray(a), mm.asarray(b))
-    pairs = zip(found, expected, strict=True) if rule is RULES[2] else [(found, expected)]
+        actual = mm.vectorize(rule, **options)(mm.asarray(a), mm.asarray(b))
+    pairs = zip(actual, expected, strict=True) if rule is RULES[2] else [(actual, expected)]
     for one, value in pairs:
         assert one.dtype == value.dtype
         numpy.testing.assert_allclose(one.numpy(), value, rtol=1e-15)

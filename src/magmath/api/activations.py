@@ -27,7 +27,7 @@ from magmath.api.reductions import max, sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import compute_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line

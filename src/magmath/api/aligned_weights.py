@@ -23,7 +23,7 @@ def aligned_weights(operation: str, weights: Array, x: Array, axis: Axis) -> Arr
             "an axis; pass the axes that they weight"
         )
     listed = axis if isinstance(axis, Sequence) else (axis,)
-    axes = [normalize_axis(operation, one, x.ndim) for one in listed]
+    axes = [normalize_axis(operation, d, x.ndim) for d in listed]
     if weights.shape != tuple(x.shape[d] for d in axes):
         raise ShapeError(
             f"{operation}: needs weights of shape {x.shape}, or of that of the axes to reduce, was "

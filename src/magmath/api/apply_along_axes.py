@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from magmath.api.creation import asarray
 from magmath.api.manipulation import expand_dims, moveaxis, reshape, stack
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_array_for
 from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
@@ -30,7 +29,8 @@ def apply_along_axis(
             f"was given shape {x.shape}; leave empty arrays out"
         )
     results = [
-        asarray(func1d(lines[index], *args, **options)) for index in product(*map(range, outer))
+        as_array_for("apply_along_axis", func1d(lines[index], *args, **options), x)
+        for index in product(*map(range, outer))
     ]
     whole = reshape(stack(results), (*outer, *results[0].shape))
     dims = range(len(outer), whole.ndim)

@@ -18,7 +18,7 @@ def array_repr(
     suppress_small: bool | None = None,
 ) -> str:
     """Return the `repr` of an array, with NumPy's options."""
-    with _options(max_line_width, precision, suppress_small):
+    with _options(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return repr(as_array("array_repr", arr))
 
 
@@ -29,19 +29,20 @@ def array_str(
     suppress_small: bool | None = None,
 ) -> str:
     """Return the `str` of an array, with NumPy's options."""
-    with _options(max_line_width, precision, suppress_small):
+    with _options(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return str(as_array("array_str", a))
 
 
-def _options(
-    width: int | None, precision: int | None, suppress: bool | None
-) -> AbstractContextManager[Any]:
-    options = {"linewidth": width, "precision": precision, "suppress": suppress}
-    chosen: dict[str, Any] = {name: x for name, x in options.items() if x is not None}
-    return np.printoptions(**chosen)
-
-
 def array2string(a: Any, **options: Any) -> str:
-    """Return the `str` of an array, with the options of `numpy.array2string`."""
-    with shown_values(as_array("array2string", a)) as values:
+    """Return the `str` of an array, with the options of `numpy.array2string`.
+
+    Of an array of more elements than `threshold`, those at the edges are fetched (`edgeitems`).
+    """
+    edges = {name: options.pop(name, None) for name in ("threshold", "edgeitems")}
+    with _options(**edges), shown_values(as_array("array2string", a)) as values:
         return np.array2string(values, **options)
+
+
+def _options(**options: Any) -> AbstractContextManager[Any]:
+    """Return the context in which NumPy prints with these options, without those that are None."""
+    return np.printoptions(**{name: x for name, x in options.items() if x is not None})

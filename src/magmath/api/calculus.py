@@ -20,7 +20,7 @@ from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import written_operand
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
@@ -29,6 +29,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
 from magmath.ops.interpolation import INTERPOLATION
+from magmath.ops.type_rules import require_kind
 
 END_TERMS = 64
 """Longest vector whose convolution is summed at the ends without zeros, in memory for the square of
@@ -38,8 +39,11 @@ its elements."""
 @dispatch_cached
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
-    after them. Raises DTypeError for numbers of a more general kind than the array's."""
-    steps = diff(ravel(ary))
+    after them. Raises DTypeError for truth values, which have no differences, and for numbers of a
+    more general kind than the array's."""
+    flat = ravel(ary)
+    require_kind("ediff1d", "numeric", flat.dtype)
+    steps = diff(flat)
     first, last = (
         [] if x is None else [ravel(Array(written_operand(steps.dtype, x, "ediff1d")))]
         for x in (to_begin, to_end)
@@ -68,10 +72,11 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     """Return the slope along each axis: central differences inside, one-sided ones at both ends.
 
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
+    The type is that of f, or floating point for integers.
     """
     values = floating("gradient", f)
     axes = range(values.ndim) if axis is None else (axis,) if is_integer(axis) else axis
-    dims = [normalize_axis("gradient", one, values.ndim) for one in axes]
+    dims = [normalize_axis("gradient", d, values.ndim) for d in axes]
     normalize_axes("gradient", dims, values.ndim)
     if edge_order not in (1, 2):
         raise OptionError(f"gradient: edge_order is 1 or 2, was given {edge_order!r}")
@@ -84,8 +89,8 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
             "; pass one number, or one for each axis"
         )
     slopes = [
-        _slope(values, d, _steps(values, d, one), edge_order)
-        for d, one in zip(dims, spacing, strict=True)
+        _slope(values, d, _steps(values, d, distance), edge_order)
+        for d, distance in zip(dims, spacing, strict=True)
     ]
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
@@ -131,7 +136,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
     counts = range(edge_order + 1)
     first = _edge_slope([at(i, i + 1) for i in counts], step(0), step(1))
     last = 0.0 - _edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
-    return concat([first, inner, last], d)
+    return astype(concat([first, inner, last], d), f.dtype, copy=False)
 
 
 def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
@@ -224,18 +229,18 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.size >= y.size:
         return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
-    turned = flip(_whole(flip(conj(y)), x))
-    return flip(_part(turned, y.size, x.size, mode, "correlate"))
+    flipped = flip(_full_convolution(flip(conj(y)), x))
+    return flip(_part_of_mode(flipped, y.size, x.size, mode, "correlate"))
 
 
 def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
     """Return the part of the convolution of a vector and a shorter one that a mode selects."""
     if mode == "valid":  # there all of the products exist
         return convolved(x, y, mode, method="direct")
-    return _part(_whole(x, y), x.size, y.size, mode, name)
+    return _part_of_mode(_full_convolution(x, y), x.size, y.size, mode, name)
 
 
-def _whole(x: Array, y: Array) -> Array:
+def _full_convolution(x: Array, y: Array) -> Array:
     """Return the full convolution of a vector and a shorter one.
 
     At both ends only some of the products exist. For y of up to `END_TERMS` elements these are
@@ -264,7 +269,7 @@ def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
     return x, y
 
 
-def _part(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
+def _part_of_mode(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
     """Return the part of a full convolution of m and n elements that a mode selects."""
     if mode not in ("full", "same", "valid"):
         raise OptionError(f'{name}: mode is "full", "same" or "valid", was given {mode!r}')

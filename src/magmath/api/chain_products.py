@@ -7,7 +7,7 @@ from typing import Any
 
 from magmath.api.products import matmul
 from magmath.arrays.array import Array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.errors import ShapeError
 

@@ -25,7 +25,7 @@ from magmath.api.reductions import all
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.storage.element_storage import can_overlap
 from magmath.arrays.views import can_share_elements
 from magmath.core.promotion import floating_dtype

@@ -14,7 +14,7 @@ from magmath.api.norms import matrix_norm
 from magmath.api.reductions import any
 from magmath.api.searching import where
 from magmath.arrays.array import Array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.errors import MatrixShapeError
 from magmath.ops.linalg.lapack import check_matrix
 

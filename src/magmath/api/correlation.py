@@ -14,7 +14,7 @@ from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.reductions import sum
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
@@ -66,7 +66,10 @@ def cov(
     if not x.shape[0]:
         return zeros((0, 0), dtype=x.dtype)
     if y is not None:
-        x = concat([_observations("cov", one, rowvar) for one in as_arrays("cov", m, y)])
+        first, second = as_arrays("cov", m, y)
+        is_row = second.shape[:1] == (1,)  # one variable, also without `rowvar`, as in NumPy
+        parts = [(first, rowvar), (second, rowvar or is_row)]
+        x = concat([_observations("cov", part, has_rows) for part, has_rows in parts])
     if dtype is not None:
         x = astype(x, dtype)
     correction = (0 if bias else 1) if ddof is None else ddof
@@ -84,13 +87,13 @@ def _observation_weights(x: Array, weights: Any) -> Array | None:
     """Return one weight for each observation, or None for none."""
     if weights is None:
         return None
-    each = floating("cov", as_arrays("cov", x, weights)[1])
-    if each.shape != x.shape[1:]:
+    factors = floating("cov", as_arrays("cov", x, weights)[1])
+    if factors.shape != x.shape[1:]:
         raise ShapeError(
-            f"cov: needs {x.shape[1]} weights, was given shape {each.shape}"
+            f"cov: needs {x.shape[1]} weights, was given shape {factors.shape}"
             "; pass one for each observation"
         )
-    return each
+    return factors
 
 
 def _weighted_covariance(
@@ -128,10 +131,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     deviations = sqrt(real(diagonal(c)))
     c = c / reshape(deviations, (-1, 1)) / deviations
     if c.dtype.kind == "complex":
-        return astype(_limited(real(c)), c.dtype) + _limited(imag(c)) * 1j
-    return _limited(c)
+        return astype(_clipped_to_one(real(c)), c.dtype) + _clipped_to_one(imag(c)) * 1j
+    return _clipped_to_one(c)
 
 
-def _limited(x: Array) -> Array:
+def _clipped_to_one(x: Array) -> Array:
     """Return correlations without errors of rounding beyond -1 and 1."""
     return clip(x, -1.0, 1.0)

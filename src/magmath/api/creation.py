@@ -12,9 +12,9 @@ import numpy as np
 from magmath.arrays.array import Array, as_array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
 from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number, number_list
-from magmath.arrays.inputs.operands import joined
+from magmath.arrays.inputs.operands import stacked_node
 from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import as_memory
@@ -79,7 +79,7 @@ def asarray(
     if isinstance(a, Array):
         return _converted(a.converted(), dtype, layout, copy)
     if has_elements_of(a, LazyArray) and copy is not False:
-        return _converted(Array(joined("asarray", a)), dtype, layout, copy=None)
+        return _converted(Array(stacked_node("asarray", a)), dtype, layout, copy=None)
     if copy is False:
         raise ValueError(
             f"asarray: copy=False, but the values of a {type(a).__name__} must be copied to the "
@@ -143,7 +143,7 @@ def variable(
     array = asarray(value, dtype=element, layout=layout)
     if is_converted:
         _check_exact(name, value, array.dtype)
-    return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated()))
+    return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated_leaf()))
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:

@@ -7,9 +7,9 @@ from typing import Any
 from magmath.api.creation import asarray, full
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import accumulator_dtype, uint64
+from magmath.core.dtypes import accumulator_dtype, bool_, int64, uint64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, with_extent
@@ -17,7 +17,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
-from magmath.ops import scans
+from magmath.ops.cumulative import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -35,7 +35,7 @@ def cumulative_sum(
 ) -> Array:
     """Return running sums along `axis`, from the first element (or from 0 with
     `include_initial`)."""
-    result = _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
+    result = _cumulative(CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
     return stored("cumulative_sum", result, out)
 
 
@@ -51,7 +51,7 @@ def cumulative_prod(
 ) -> Array:
     """Return running products along `axis`, from the first element (or from 1 with
     `include_initial`)."""
-    result = _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
+    result = _cumulative(CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
     return stored("cumulative_prod", result, out)
 
 
@@ -84,7 +84,8 @@ def _cumulative(
         )
     position = normalize_axis(record.name, 0 if axis is None else axis, x.ndim)
     element = accumulator_dtype(x.dtype) if dtype is None else x.dtype
-    running = apply(record, e.astype(x.node, element), axis=position, line=user_line())
+    wide = int64 if element is bool_ else element  # truth values are counted
+    running = apply(record, e.astype(x.node, wide), axis=position, line=user_line())
     result = Array(e.astype(running, element))
     if not include_initial:
         return result

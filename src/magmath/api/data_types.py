@@ -12,7 +12,7 @@ import torch
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.core.dtypes import KINDS, DType, as_dtype, float64, real_dtype
+from magmath.core.dtypes import KINDS, DType, as_dtype, bfloat16, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.devices import check_device
@@ -100,7 +100,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     "complex floating", "numeric".
     """
     if isinstance(kind, tuple):
-        return any(isdtype(dtype, one) for one in kind)
+        return any(isdtype(dtype, k) for k in kind)
     element = as_dtype(dtype)
     return element.kind in KINDS[kind] if kind in KINDS else element is as_dtype(kind)
 
@@ -143,9 +143,11 @@ def common_type(*arrays: Any) -> DType:
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """Return True if the first type is the second, or belongs to the set of types that the second
     names, such as `mm.floating`."""
-    second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
-    first = arg1 if isinstance(arg1, type) else np.dtype(as_dtype(arg1).name)
-    return bool(np.issubdtype(first, second))
+    first, second = (x if isinstance(x, type) else as_dtype(x) for x in (arg1, arg2))
+    if second is bfloat16:  # NumPy lacks it
+        return first is bfloat16
+    types = [np.floating if x is bfloat16 else x for x in (first, second)]
+    return bool(np.issubdtype(types[0], types[1]))
 
 
 def ndim(a: Any) -> int:

@@ -23,7 +23,7 @@ from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64, uint64
 from magmath.core.promotion import get_default_dtype

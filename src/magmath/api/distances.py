@@ -10,7 +10,7 @@ from magmath.api.reductions import sum
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import compute_dtype
 from magmath.errors import OptionError, ShapeError
 from magmath.ops import elementwise as e

@@ -314,9 +314,9 @@ class Distributions(CountDistributions, GammaDistributions):
             z / e.call("sqrt", e.call("maximum", kappa_node, constant(1.0, float64))),
             e.call("copysign", angle, z),
         )
-        turned = draw.parameter("mu", float64) + around + math.pi
+        shifted_angle = draw.parameter("mu", float64) + around + math.pi
         full = constant(2 * math.pi, float64)
-        return draw.result(e.call("remainder", turned, full) - math.pi, layout)
+        return draw.result(e.call("remainder", shifted_angle, full) - math.pi, layout)
 
     # vectors -----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array, rearranged
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes as common_operands
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line
@@ -118,7 +118,7 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
                 _Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out)
             )
         terms += step_terms
-    return Array(_finished(terms[0], output))
+    return Array(_result_of_term(terms[0], output))
 
 
 def _view(x: Array, letters: str, output: str) -> Array:
@@ -142,14 +142,14 @@ def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]
             f"einsum: {subscripts!r} is for {len(parts)} operands, not {len(shapes)}"
             "; write one group of letters for each operand, separated by commas"
         )
-    spare = [c for c in LETTERS if c not in text]
+    unused_letters = [c for c in LETTERS if c not in text]
     widest = 0
     inputs = []
     for part, shape in zip(parts, shapes, strict=True):
         count = _ellipsis_length(part, shape, subscripts)
         widest = max(widest, count)
-        inputs.append(part.replace("...", "".join(spare[-count:] if count else "")))
-    stretched = "".join(spare[-widest:] if widest else "")
+        inputs.append(part.replace("...", "".join(unused_letters[-count:] if count else "")))
+    stretched = "".join(unused_letters[-widest:] if widest else "")
     if arrow:
         if stretched and "..." not in right:
             raise ShapeError(
@@ -241,9 +241,9 @@ def _greedy_path(
     return tuple(path[1:])
 
 
-def _finished(term: _Term, output: str) -> Node:
+def _result_of_term(term: _Term, output: str) -> Node:
     """Return the last term, summed over the remaining letters and in the order of the result."""
-    gone = tuple([d for d, c in enumerate(term.letters) if c not in output])
-    x = e.astype(sum_(term.node, gone), term.node.dtype) if gone else term.node
+    summed_axes = tuple([d for d, c in enumerate(term.letters) if c not in output])
+    x = e.astype(sum_(term.node, summed_axes), term.node.dtype) if summed_axes else term.node
     letters = [c for c in term.letters if c in output]
     return permute(x, tuple([letters.index(c) for c in output]))

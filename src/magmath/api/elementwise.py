@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from math import factorial
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from magmath.arrays.array import Array, as_array, binary, floating, unary
 from magmath.arrays.indexing.masked_elements import MaskedElements, takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import OPERANDS
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
 from magmath.arrays.ufuncs.output import (
     exact_operands,
@@ -37,7 +38,7 @@ from magmath.arrays.ufuncs.ufunc_methods import (
     attach_unary_methods,
 )
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, int8, side_of_range
-from magmath.core.integers import require_integer
+from magmath.core.integers import is_integer, require_integer
 from magmath.graph import Operation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -243,9 +244,15 @@ _rint = _unary(e.OPERATIONS["round"])
 @dispatch_cached
 @takes_selected
 def round(a: Array, decimals: int = 0, out: Any = None) -> Array:
-    """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
+    """Return each element rounded to the nearest multiple of 10**-decimals, ties to even.
+
+    Raises TypeError for decimals that are no integer.
+    """
     if decimals == 0 and not (isinstance(a, Array) and a.dtype is bool_):
         return _rint(a, out)
+    if not is_integer(decimals):
+        raise TypeError(f"round: decimals is an integer, was given {decimals!r}; pass such as 2")
+    decimals = index(decimals)  # the powers of a number of NumPy have a type of their own
     if is_number(a):
         number: Any = np.round(a, decimals)
         return number.item()  # type: ignore[no-any-return]

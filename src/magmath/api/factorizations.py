@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, final
 
 from magmath.arrays.array import Array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import DType, real_dtype
 from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.foreign_names import missing_in_module
 from magmath.core.missing_numpy_names import numpy_hint
@@ -102,7 +102,7 @@ def _transform(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool
 ) -> Array:
     x = floating(name, x)
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     return _result(_over(_as_complex(name, x), positions, extents, norm, inverse=inverse))
 
 
@@ -175,7 +175,7 @@ def _of_real(
             f"{name}: takes real floating point, was given {x.dtype}"
             "; use the transform of complex input, or take mm.real(x)"
         )
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     node = _resized(x.node, positions[-1:], extents[-1:])
@@ -187,7 +187,7 @@ def _to_real(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = True
 ) -> Array:
     x = floating(name, x)
-    positions, extents = _chosen(name, x, s, axes)
+    positions, extents = _axes_and_lengths(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
@@ -245,12 +245,12 @@ def _as_complex(name: str, x: Array) -> Node:
     return e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
 
 
-def _chosen(
+def _axes_and_lengths(
     name: str, x: Array, s: Extents, axes: FftAxes
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as positions, in the given order, and the length of each."""
     if axes is None:
-        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+        axes = range(x.ndim) if s is None else range(-len(s), 0)
     positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
     if s is not None and not all(hasattr(n, "__index__") for n in s):
         raise TypeError(

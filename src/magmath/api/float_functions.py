@@ -50,8 +50,13 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.ufuncs.output import takes_out, takes_out_of_first_type, takes_two_outs
+from magmath.arrays.protocols.cached_functions import dispatch_cached
+from magmath.arrays.ufuncs.output import (
+    takes_out,
+    takes_out_of_first_type,
+    takes_two_outs,
+    target,
+)
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, compute_dtype, float64, int32, int64
 from magmath.core.shapes import normalize_axis, with_extent
@@ -214,9 +219,9 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
 def sinc(x: Any) -> Array:
     """Return sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
-    turned = multiply(x, math.pi)
-    near = less(abs(turned), 0.5) if x.dtype.is_floating else equal(x, 0)
-    safe, square = where(near, 1.0, turned), where(near, multiply(turned, turned), 0.0)
+    angle = multiply(x, math.pi)
+    near = less(abs(angle), 0.5) if x.dtype.is_floating else equal(x, 0)
+    safe, square = where(near, 1.0, angle), where(near, multiply(angle, angle), 0.0)
     series = 1.0 - square / _SINC_DIVISORS[-1]  # near 0, derivatives of the quotient cancel
     for divisor in _SINC_DIVISORS[-2::-1]:
         series = 1.0 - square / divisor * series
@@ -234,7 +239,7 @@ def spacing(x: Any, /) -> Array:
     return where(isfinite(x), where(less(x, 0), negative(distance), distance), math.nan)
 
 
-@as_ufunc(2)
+@as_ufunc(2, has_own_types=True)
 @takes_out_of_first_type
 @dispatch_cached
 def ldexp(x1: Any, x2: Any, /) -> Array:
@@ -298,9 +303,10 @@ def nan_to_num(
         number: Any = np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
         return number.item()  # type: ignore[no-any-return]
     array = as_array("nan_to_num", x)
-    if not copy and isinstance(x, Array):
-        x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
-        return x
+    if not copy and isinstance(x, (Array, np.ndarray)):
+        written = target("nan_to_num", x)
+        written[...] = nan_to_num(written, nan=nan, posinf=posinf, neginf=neginf)
+        return written
     if array.dtype.kind == "complex":
         parts = [
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf).node
@@ -327,11 +333,11 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     integer = element.is_integer
     high = period // 2 if integer else period / 2
     ambiguous = not integer or period % 2 == 0
-    turned = remainder(steps + high, period) - high
+    wrapped = remainder(steps + high, period) - high
     if ambiguous:
-        turned = where(logical_and(equal(turned, -high), steps > 0), high, turned)
+        wrapped = where(logical_and(equal(wrapped, -high), steps > 0), high, wrapped)
     limit = period / 2 if discont is None else discont
-    corrections = where(less(abs(steps), limit), 0, turned - steps)
+    corrections = where(less(abs(steps), limit), 0, wrapped - steps)
     total = cumulative_sum(corrections, axis=axis)
     first = zeros(with_extent(total.shape, axis, 1), dtype=total.dtype)
     return astype(p, element) + concat([first, total], axis=axis)

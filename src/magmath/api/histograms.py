@@ -20,10 +20,10 @@ from magmath.api.order_statistics import percentile
 from magmath.api.reductions import any, max, min, sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import std
-from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.array import Array, as_array, as_array_for, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
@@ -105,7 +105,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
     check that, unless they depend on arguments of a function that is traced."""
-    values, edges = [require_real("digitize", one) for one in as_arrays("digitize", x, bins)]
+    values, edges = [require_real("digitize", a) for a in as_arrays("digitize", x, bins)]
     if edges.ndim != 1:
         raise ShapeError(
             f"digitize: bins must be 1-D, was given shape {edges.shape}"
@@ -145,14 +145,8 @@ def histogram(
     (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
-    grid = _bins("histogram", x, bins, range, weights)
-    weights = None if weights is None else ravel(weights)
-    if weights is not None and weights.size != x.size:
-        raise ShapeError(
-            f"histogram: needs {x.size} weights, was given {weights.size}"
-            "; pass one for each element"
-        )
-    counts = _binned([x], [grid], weights)
+    grid = _bins("histogram", x, bins, range, has_weights=weights is not None)
+    counts = _binned([x], [grid], _weights("histogram", weights, x))
     if density:
         counts = counts / diff(grid.edges) / sum(counts)
     return counts, grid.edges
@@ -162,7 +156,21 @@ def histogram(
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Return the edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
-    return _bins("histogram_bin_edges", ravel(a), bins, range, weights).edges
+    name = "histogram_bin_edges"
+    return _bins(name, ravel(a), bins, range, has_weights=weights is not None).edges
+
+
+def _weights(name: str, weights: Any, x: Array) -> Array | None:
+    """Return one weight for each element of x, or None for none."""
+    if weights is None:
+        return None
+    flat = ravel(as_array_for(name, weights, x))
+    if flat.size != x.size:
+        raise ShapeError(
+            f"{name}: needs a weight for each of {x.size} elements, was given {flat.size}"
+            "; pass one for each"
+        )
+    return flat
 
 
 @final
@@ -173,12 +181,12 @@ class _Bins(NamedTuple):
     are_equal: bool
 
 
-def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
+def _bins(name: str, x: Array, bins: Any, range: Any, *, has_weights: bool = False) -> _Bins:
     require_real(name, x)
     if isinstance(bins, str):
-        if weights is not None:
+        if has_weights:
             raise TypeError(f"{name}: rules for the number of bins take no weights; give a number")
-        bins = _estimated(name, x, bins, range)
+        bins = _bin_count_by_rule(name, x, bins, range)
     if is_number(bins) and not is_integer(bins):
         raise TypeError(f"{name}: the number of bins is an integer, was given {bins!r}")
     if not is_integer(bins):
@@ -222,7 +230,7 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
     return where(alike, low - 0.5, low), where(alike, high + 0.5, high)
 
 
-def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
+def _bin_count_by_rule(name: str, x: Array, rule: str, range: Any) -> int:
     """Return the number of bins by a rule, as NumPy's."""
     low, high = _range(name, x, range)
     if range is not None:
@@ -274,13 +282,14 @@ def _doane(x: Array, n: int, spread: float) -> float:
 def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | None) -> Array:
     """Return counts, or sums of weights, in a grid of bins; the last bin of each dimension is
     closed."""
-    shape = tuple(one.edges.size - 1 for one in bins)
+    shape = tuple(bins_of_dim.edges.size - 1 for bins_of_dim in bins)
     number: Any = 0
     inside: Any = True
-    for x, one, extent in zip(columns, bins, shape, strict=True):
-        here = (x >= one.edges[0]) & (x <= one.edges[-1])
+    for x, bins_of_dim, extent in zip(columns, bins, shape, strict=True):
+        edges = bins_of_dim.edges
+        here = (x >= edges[0]) & (x <= edges[-1])
         inside = here & inside & (extent > 0)  # a single edge bounds no bin
-        number = number * extent + _bins_of(x, here, one)
+        number = number * extent + _bins_of(x, here, bins_of_dim)
     size = math.prod(shape)
     flat = _counts(where(inside, number, size), weights, size + 1)[:size]
     return reshape(flat, shape)
@@ -310,6 +319,11 @@ def histogramdd(
     of bins, and the edges for each dimension."""
     if isinstance(sample, (list, tuple)):
         columns = [ravel(x) for x in sample]
+        if len({x.size for x in columns}) > 1:
+            raise ShapeError(
+                f"histogramdd: needs as many coordinates for each dimension, was given "
+                f"{[x.size for x in columns]}; pass one for each point"
+            )
     else:
         points = as_array("histogramdd", sample)
         if points.ndim > 2:
@@ -321,31 +335,25 @@ def histogramdd(
         columns = [points[:, d] for d in builtins.range(points.shape[1])]
     dimensions = len(columns)
     single = is_number(bins) or isinstance(bins, np.integer)
-    each = [bins] * dimensions if single else list(bins)
+    bins_of_dims = [bins] * dimensions if single else list(bins)
     ranges = [None] * dimensions if range is None else list(range)
-    if len(each) != dimensions or len(ranges) != dimensions:
+    if len(bins_of_dims) != dimensions or len(ranges) != dimensions:
         raise ShapeError(
             f"histogramdd: needs bins and a range for each of {dimensions} dimensions"
             "; pass a list with one entry for each, or one number of bins for all"
         )
     grid = [
-        _bins("histogramdd", x, one, limits, None)
-        for x, one, limits in zip(columns, each, ranges, strict=True)
+        _bins("histogramdd", x, bins_of_dim, limits)
+        for x, bins_of_dim, limits in zip(columns, bins_of_dims, ranges, strict=True)
     ]
-    edges = [one.edges for one in grid]
-    if weights is not None:
-        weights = ravel(weights)
-        if {x.size for x in columns} != {weights.size}:
-            raise ShapeError(
-                f"histogramdd: needs a weight for each of {columns[0].size} points, was given "
-                f"{weights.size}; pass one for each"
-            )
-    counts = floating("histogramdd", _binned(columns, grid, weights))
+    edges = [bins_of_dim.edges for bins_of_dim in grid]
+    each_weight = _weights("histogramdd", weights, columns[0])
+    counts = floating("histogramdd", _binned(columns, grid, each_weight))
     if density:
         total = sum(counts)
-        for d, one in enumerate(edges):
+        for d, edges_of_dim in enumerate(edges):
             behind = (1,) * (dimensions - d - 1)
-            counts = counts / reshape(diff(one), (-1, *behind))
+            counts = counts / reshape(diff(edges_of_dim), (-1, *behind))
         counts = counts / total
     return counts, edges
 

@@ -14,7 +14,7 @@ import numpy as np
 from magmath.api.creation import DTypeLike, arange, asarray, normal_shape, zeros
 from magmath.api.data_types import astype, can_cast
 from magmath.api.elementwise import not_equal, remainder
-from magmath.api.indexing import take, take_along_axis, within
+from magmath.api.indexing import require_positions_along, take, take_along_axis, treated_positions
 from magmath.api.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
@@ -32,7 +32,7 @@ from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import LISTS, is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
@@ -70,7 +70,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike = int64, sparse: bool = 
         return tuple(lines)
     if not lines:
         return zeros((0,), dtype=dtype)
-    return stack([broadcast_to(line, shape) for line in lines])
+    return stack(broadcast_arrays(*lines))
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
@@ -118,7 +118,7 @@ def ravel_multi_index(
                 f"ravel_multi_index: an index is out of range for extent {extent}"
                 '; use mode="wrap" or "clip"'
             )
-        inside = within("ravel_multi_index", x, extent, treatment)
+        inside = treated_positions("ravel_multi_index", x, extent, treatment)
         positions = positions * extent + astype(inside, int64)
     return asarray(positions)
 
@@ -216,7 +216,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
                 '; pass numbers below it, or mode="wrap" or "clip"'
             ) from None
     shape = broadcast_shapes(number.shape, *(x.shape for x in options))
-    position = broadcast_to(within("choose", number, len(options), mode), shape)
+    position = broadcast_to(treated_positions("choose", number, len(options), mode), shape)
     stacked = stack([broadcast_to(x, shape) for x in options])
     chosen = take_along_axis(stacked, reshape(position, (1, *shape)), 0)
     return stored("choose", reshape(chosen, shape), out)
@@ -233,7 +233,7 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """Return for each element that of the first choice whose condition holds, otherwise the
     default. The type is the common one of all choices and the default."""
-    if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
+    if not all(isinstance(values, (list, tuple)) for values in (condlist, choicelist)):
         raise TypeError(
             "select: needs a list of conditions and one of choices"
             "; pass two lists, as in mm.select([x > 0, x < 0], [1, -1])"
@@ -268,8 +268,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
         len(conditions) > 0 and values.ndim > 0 and not as_array("piecewise", conditions[0]).ndim
     )
     masks = [
-        astype(as_array("piecewise", one), bool_)
-        for one in ([conditions] if is_single else conditions)
+        astype(as_array("piecewise", condition), bool_)
+        for condition in ([conditions] if is_single else conditions)
     ]
     if len(funclist) not in (len(masks), len(masks) + 1):
         raise ShapeError(
@@ -322,7 +322,7 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write values to positions of the flattened array; fewer values than positions are
     repeated."""
     a = target("put", a)
-    positions = ravel(within("put", as_array("put", ind), a.size, mode))
+    positions = ravel(treated_positions("put", as_array("put", ind), a.size, mode))
     flat = a.flat
     flat[positions] = cycled("put", a, v, positions.size)
 
@@ -350,11 +350,11 @@ def place(arr: Array, mask: Any, vals: Any) -> None:
     arr[chosen] = cycled("place", arr, vals, count_mask(chosen.node).total)
 
 
-def cycled(operation: str, target: Array, values: Any, size: int) -> Array:
+def cycled(operation: str, array: Array, values: Any, size: int) -> Array:
     """Return `size` values for an array, repeated cyclically; a single value as a 0-d array."""
-    if target.dtype is bool_ and not isinstance(values, Array):  # as in NumPy: 1 is true
+    if array.dtype is bool_ and not isinstance(values, Array):  # as in NumPy: 1 is true
         values = np.asarray(values, bool)
-    x = ravel(Array(written_operand(target.dtype, values)))
+    x = ravel(Array(written_operand(array.dtype, values)))
     if x.size == 1:
         return x[0]
     if not x.size and size:
@@ -376,6 +376,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
         flat = arr.flat
         flat[positions] = values
         return
+    require_positions_along("put_along_axis", arr, positions)
     d = normalize_axis("put_along_axis", axis, arr.ndim)
     key: list[Any] = []
     for dim in range(arr.ndim):
@@ -397,8 +398,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     x = as_array("trim_zeros", filt)
     axes = range(x.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     key = [slice(None)] * x.ndim
-    for one in axes:
-        d = normalize_axis("trim_zeros", one, x.ndim)
+    for trimmed_axis in axes:
+        d = normalize_axis("trim_zeros", trimmed_axis, x.ndim)
         other_axes = tuple(other for other in range(x.ndim) if other != d)
         (positions,) = nonzero(any(not_equal(x, 0), axis=other_axes))
         if not positions.size:

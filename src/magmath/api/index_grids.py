@@ -7,10 +7,10 @@ from typing import Any, Final, final
 from magmath.api.creation import arange, created_array
 from magmath.api.data_types import result_type
 from magmath.api.index_functions import ix_
-from magmath.api.manipulation import broadcast_to, concat, reshape, stack
+from magmath.api.manipulation import broadcast_arrays, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
 from magmath.arrays.array import Array, as_array, as_arrays, rearranged
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.views import Reshaped, Stretched
 from magmath.core.dtypes import complex64, complex128, real_dtype
 from magmath.errors import OptionError
@@ -73,10 +73,7 @@ class Grid:
         if isinstance(key, slice):
             return _line(key)
         lines = ix_(*map(_line, key))
-        if self._sparse:
-            return lines
-        shape = tuple(line.size for line in lines)
-        return stack([broadcast_to(line, shape) for line in lines])
+        return lines if self._sparse else stack(broadcast_arrays(*lines))
 
 
 @final

@@ -325,11 +325,11 @@ def _write(path: str, storage: StorageSpec, array: Array) -> None:
     has_one_writer = layout.is_replicated and is_small
     if not (has_one_writer or (storage.chunks is None and _is_in_rows(layout))):
         array = array.redistribute(_in_chunks(layout, storage.chunks))
-    data = remote_array_of(array.evaluated())
+    data = remote_array_of(array.evaluated_leaf())
     with transfer_progress(
         f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
     ) as progress:
-        data.pool.write(data.number, path, storage, progress)
+        data.pool.write(data.array_id, path, storage, progress)
 
 
 def _is_in_rows(layout: Layout) -> bool:

@@ -32,10 +32,10 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
             f"from_dlpack: needs an array with __dlpack__, was given {x!r}"
             "; convert it with mm.asarray(x)"
         )
-    return _taken(x)
+    return _import_array(x)
 
 
-def _taken(x: Any) -> Array:
+def _import_array(x: Any) -> Array:
     """Import an array with NumPy, otherwise with PyTorch.
 
     NumPy supports all strides, while PyTorch ends the process at negative ones. PyTorch supports

@@ -42,7 +42,7 @@ from magmath.api.products import matmul, matrix_transpose, tensordot, vecdot
 from magmath.api.products import outer as flat_outer
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
 from magmath.core.foreign_names import missing_in_module

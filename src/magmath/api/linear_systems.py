@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
@@ -248,7 +248,7 @@ def matrix_power(a: Array, n: int) -> Array:
 
 def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:
     """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
-    x, right = as_array("tensorsolve", a), as_array("tensorsolve", b)
+    x, right = as_arrays("tensorsolve", a, b)
     if axes is not None:
         last = [normalize_axis("tensorsolve", axis, x.ndim) for axis in axes]
         x = Array(permute(x.node, (*(d for d in range(x.ndim) if d not in last), *last)))

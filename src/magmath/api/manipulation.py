@@ -12,9 +12,9 @@ import numpy as np
 from magmath.api.creation import normal_shape
 from magmath.arrays.array import Array, as_array, rearranged
 from magmath.arrays.inputs.number_list import is_number
-from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes, same_kind_operand
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import (
     Permuted,
@@ -23,21 +23,21 @@ from magmath.arrays.views import (
     is_contiguous,
     is_reshaped_in_place,
 )
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import as_dtype, bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_axes
 from magmath.core.shown_value import shown
 from magmath.engine.user_line import user_line
-from magmath.errors import OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import manipulation, sums
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce
-from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import sum_
 
@@ -168,7 +168,7 @@ def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[
     order."""
     a = as_array("moveaxis", a)
     dims = [_positions("moveaxis", axes, a.ndim) for axes in (source, destination)]
-    if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
+    if len(dims[0]) != len(dims[1]) or any(len(set(ds)) != len(ds) for ds in dims):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
             f"{destination}"
@@ -230,8 +230,12 @@ def broadcast_shapes(*shapes: int | Shape) -> Shape:
     return broadcast("broadcast_shapes", *[normal_shape("broadcast_shapes", x) for x in shapes])
 
 
-def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
-    """Return the nodes of a non-empty sequence of arrays, in their common type or in `dtype`."""
+def joined_nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
+    """Return the nodes of arrays to join, in their common type, or in `dtype` if it is given.
+
+    Raises TypeError unless they are a sequence, ShapeError for none, and DTypeError if the type of
+    an array is of a more general kind than `dtype`.
+    """
     if not isinstance(arrays, Iterable):
         raise TypeError(
             f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
@@ -239,11 +243,10 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     listed: list[Any] = list(arrays)
     if not listed:
         raise ShapeError(f"{name}: needs at least one array; pass it in a list")
-    if all(map(is_number, listed)):
-        listed = [as_array(name, listed, dtype)[i] for i in range(len(listed))]
     if dtype is None:
+        listed = list(as_array(name, listed)) if all(map(is_number, listed)) else listed
         return list(promoted_nodes(name, *listed))
-    return [as_array(name, a, dtype).node for a in listed]
+    return [same_kind_operand(name, a, as_dtype(dtype)) for a in listed]
 
 
 @dispatch_cached
@@ -252,7 +255,7 @@ def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None
 ) -> Array:
     """Return arrays joined along an existing axis (flattened first for None)."""
-    nodes = _nodes("concat", arrays, dtype)
+    nodes = joined_nodes("concat", arrays, dtype)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
     position = _joined_axis("concat", axis, nodes[0].ndim)
@@ -264,7 +267,7 @@ def concat(
 @keyword_hints
 def stack(arrays: Sequence[Array], axis: int = 0, out: Any = None, *, dtype: Any = None) -> Array:
     """Return arrays of one shape joined along a new axis."""
-    parts = [Array(node) for node in _nodes("stack", arrays, dtype)]
+    parts = [Array(node) for node in joined_nodes("stack", arrays, dtype)]
     shapes = {a.shape for a in parts}
     if len(shapes) != 1:
         raise ShapeError(
@@ -323,9 +326,9 @@ def roll(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
             "; give one shift for all axes, or one for each"
         )
-    for one, by in zip(axes, shifts, strict=True):
-        d = normalize_axis("roll", one, a.ndim)
-        start = -by % max(a.shape[d], 1)
+    for rolled_axis, count in zip(axes, shifts, strict=True):
+        d = normalize_axis("roll", rolled_axis, a.ndim)
+        start = -count % max(a.shape[d], 1)
         if start:
             front, back = (
                 slice_along(a.node, d, 0, start),
@@ -387,9 +390,7 @@ def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
     if isinstance(repeats, np.integer) or getattr(repeats, "is_weak", False):
         repeats = int(repeats)
     if not isinstance(repeats, int):
-        repeats = as_array("repeat", repeats)
-        if not repeats.dtype.is_integer:  # truth values, numbers of lists such as [], as in NumPy
-            repeats = Array(e.astype(repeats.node, int64))
+        repeats = _repetitions(repeats)
     if axis is None or not a.ndim:
         normalize_axis("repeat", axis or 0, 1)
         a, axis = reshape(a, (-1,)), 0
@@ -407,6 +408,21 @@ def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
             f"; pass one integer for all, or a list of {extent}"
         )
     return Array(take(a.node, _repeated_positions(repeats), d))
+
+
+def _repetitions(repeats: Any) -> Array:
+    """Return the counts of `repeat` as integers, to which truth values and the numbers of lists are
+    converted, as in NumPy: an empty list is one of floats. Raises DTypeError for arrays of other
+    types."""
+    counts = as_array("repeat", repeats)
+    if counts.dtype.is_integer:
+        return counts
+    if hasattr(repeats, "dtype") and counts.dtype is not bool_:
+        raise DTypeError(
+            f"repeat: counts are integers, was given {counts.dtype}"
+            "; convert them with mm.astype(x, mm.int64)"
+        )
+    return Array(e.astype(counts.node, int64))
 
 
 def _repeated_positions(repeats: Array) -> Node:

@@ -13,7 +13,7 @@ from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
 from magmath.api.statistics import mean, std, var
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import as_dtype
 from magmath.core.shapes import Axis

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
@@ -104,18 +104,18 @@ def matrix_norm(
     /,
     *,
     keepdims: bool = False,
-    ord: float | Literal["fro", "nuc"] | None = "fro",
+    ord: float | Literal["fro", "f", "nuc"] | None = "fro",
 ) -> Array:
     """Return a real norm of each matrix.
 
-    ord: "fro" for the root of the sum of squares, "nuc" for the sum of the singular values, 2 and
-    -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum of a column's
-    absolute values, inf and -inf for those of a row.
+    ord: "fro" or "f" for the root of the sum of squares, "nuc" for the sum of the singular values,
+    2 and -2 for the largest and smallest of them, 1 and -1 for the largest and smallest sum of a
+    column's absolute values, inf and -inf for those of a row.
     """
     a = floating("matrix_norm", x).node
     check_matrix("matrix_norm", a)
     row, column = a.ndim - 2, a.ndim - 1
-    if ord in ("fro", None):
+    if ord in ("fro", "f", None):
         return vector_norm(x, axis=(row, column), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
         values = apply(SVDVALS, a, line=user_line())
@@ -150,7 +150,7 @@ def norm(
     axes = (axis,) if is_integer(axis) else tuple(axis)
     if len(axes) == 1:
         return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
-    dims = [normalize_axis("norm", one, a.ndim) for one in axes]
+    dims = [normalize_axis("norm", d, a.ndim) for d in axes]
     if len(axes) != 2 or dims[0] == dims[1]:
         raise ShapeError(
             f"norm: needs one axis or two different ones, was given {axis}"

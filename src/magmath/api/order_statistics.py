@@ -38,7 +38,7 @@ from magmath.api.searching import where
 from magmath.api.sorting import argsort, check_kind, sort
 from magmath.api.statistics import warn_empty
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import bool_, float64, int64, uint8
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
@@ -373,10 +373,10 @@ def _lower_positions(
     weight = position - low
     if method == "averaged_inverted_cdf":
         return low, functions.where(weight == 0, 0.5, 1.0)
-    stays = weight == 0
+    takes_lower = weight == 0
     if method == "closest_observation":
-        stays = stays & (low % 2 == 1)
-    return functions.where(stays, low, low + 1), 0.0 * weight
+        takes_lower = takes_lower & (low % 2 == 1)
+    return functions.where(takes_lower, low, low + 1), 0.0 * weight
 
 
 @dispatch_cached

@@ -16,14 +16,13 @@ from magmath.api.order_statistics import median
 from magmath.api.reductions import max, min
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import float64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import with_extent
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
-REFLECTED = ("reflect", "symmetric")
 
 STATISTICS: dict[str, Callable[..., Array]] = {
     "maximum": max, "minimum": min, "mean": mean, "median": median
@@ -34,6 +33,8 @@ OPTIONS = {
     **dict.fromkeys(STATISTICS, "stat_length"),
 }
 """The option of a mode, with a value for both sides of each axis."""
+REFLECTED = ("reflect", "symmetric")
+MODES = (*OPTIONS, *REFLECTED, "edge", "wrap", "empty")
 
 
 @dispatch_cached
@@ -44,6 +45,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
     "symmetric" (with `reflect_type` "even", or "odd": 2·edge - reflected), "wrap", "empty" (zeros).
     """
+    if mode not in MODES:
+        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     x = as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
     option = OPTIONS.get(mode)
@@ -60,12 +63,12 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     for d, pair in enumerate(widths):
         if any(pair):
             of_axis = (0, 0) if values is None else values[d]
-            before, behind = _added(x, d, pair, of_axis, mode, reflect_type == "odd")
+            before, behind = _edges(x, d, pair, of_axis, mode, reflect_type == "odd")
             x = concat([before, x, behind], d)
     return Array(x.node) if x is array else x
 
 
-def _added(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool) -> list[Array]:
+def _edges(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool) -> list[Array]:
     """Return the elements before and after an axis; `values` are those of the mode's option."""
     if mode in ("constant", "empty"):
         return _constants(x, d, widths, values)
@@ -174,8 +177,6 @@ def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
         return _elements(x, d, np.clip(index, 0, n - 1))
     if mode == "wrap":
         return _elements(x, d, index % n)
-    if mode not in REFLECTED:
-        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within
@@ -183,10 +184,10 @@ def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
     reflected = _elements(x, d, source)
     if not is_odd or n == 1:
         return reflected
-    return _turned(x, d, reflected, index // period, within >= n)
+    return _odd_reflection(x, d, reflected, index // period, within >= n)
 
 
-def _turned(x: Array, d: int, reflected: Array, periods: Any, is_mirrored: Any) -> Array:
+def _odd_reflection(x: Array, d: int, reflected: Array, periods: Any, is_mirrored: Any) -> Array:
     """Return reflected elements turned about the edges: each period adds twice the difference of
     the last and the first element, and mirrored elements are turned about the last one."""
     column = (-1,) + (1,) * (x.ndim - d - 1)

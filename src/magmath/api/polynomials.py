@@ -16,7 +16,7 @@ from magmath.api.reductions import all, sum
 from magmath.api.searching import nonzero
 from magmath.api.stacking import atleast_1d
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
@@ -65,8 +65,7 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
     x, y = (_coefficients(name, p) for p in as_arrays(name, a1, a2))
     size = max(x.size, y.size)
     first, second = (
-        concat([zeros((size - one.size,), dtype=one.dtype), one]) if one.size < size else one
-        for one in (x, y)
+        concat([zeros((size - p.size,), dtype=p.dtype), p]) if p.size < size else p for p in (x, y)
     )
     return first, second
 
@@ -98,7 +97,7 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
         remainder = concat(
             [remainder[:k], remainder[k : k + n + 1] - factor * divisor, remainder[k + n + 1 :]]
         )
-    parts = concat([reshape(one, (1,)) for one in quotient]) if quotient else zeros(1, element)
+    parts = concat([reshape(x, (1,)) for x in quotient]) if quotient else zeros(1, element)
     while remainder.size > 1 and abs(complex(remainder[0])) <= ZERO_REMAINDER:
         remainder = remainder[1:]
     return parts, remainder

@@ -8,7 +8,7 @@ from typing import Any
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.integers import is_integer
 from magmath.core.shapes import broadcast, normalize_axis

@@ -14,18 +14,18 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import reduces_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, int64, is_same_kind
+from magmath.arrays.protocols.cached_functions import dispatch_cached
+from magmath.arrays.ufuncs.output import mask_of, stored
+from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, is_same_kind
 from magmath.core.keyword_hints import keyword_hints
-from magmath.core.shapes import Axis, broadcast, reduced_axes, size_of
+from magmath.core.shapes import Axis, reduced_axes, size_of
 from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions
-from magmath.ops.sums import broadcast_to, check_extremum
+from magmath.ops.sums import check_extremum
 
 _AXIS = "axis      one axis, or a tuple of them; None, the default, for all\n"
 _DTYPE = "dtype     the type of the result, to which the elements are converted first\n"
@@ -34,7 +34,7 @@ keepdims  if True, the reduced axes remain, with extent 1
 """
 _INITIAL = "initial   a value that is combined with the elements\n"
 _WHERE = (
-    "where     truth values that broadcast with `a`; elements where they are false do not count\n"
+    "where     truth values that broadcast to `a`; elements where they are false do not count\n"
 )
 _FITS = "\nRaises AxisError for an axis that `a` lacks, ShapeError for arrays that do not fit"
 _NEUTRAL_ELEMENTS = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -83,7 +83,7 @@ def _reduction(
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))
-    elif name == "sum":
+    elif name in ("sum", "prod"):
         node = e.astype(node, accumulator_dtype(x.dtype))
     result = Array(node)
     if initial is not None and name in _ACCUMULATE:
@@ -99,10 +99,9 @@ def _masked(name: str, x: Array, where: Any, initial: Any) -> Array:
             f"{name}: a reduction with `where` needs an initial value"
             "; pass initial=…, the result for no elements"
         )
-    mask = as_array(name, where).node
-    shape = broadcast(name, x.shape, mask.shape)
+    mask = mask_of(name, where, x.shape)
     _, filling = promoted_nodes(name, x, neutral)
-    elements = broadcast_to(e.astype(x.node, filling.dtype), shape)
+    elements = e.astype(x.node, filling.dtype)
     return Array(apply(e.WHERE, mask, elements, filling, line=user_line()))
 
 
@@ -164,9 +163,6 @@ def prod(
     where: Any = None,
 ) -> Array:
     """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
-    a = as_array("prod", a, dtype)
-    if dtype is None and a.dtype is bool_:
-        dtype = int64
     return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)
 
 

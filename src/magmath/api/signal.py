@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError

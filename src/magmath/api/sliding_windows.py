@@ -40,7 +40,7 @@ def sliding_window_view(
         axes = list(range(array.ndim))
     else:
         chosen = (axis,) if is_integer(axis) else tuple(axis)
-        axes = [normalize_axis("sliding_window_view", one, array.ndim) for one in chosen]
+        axes = [normalize_axis("sliding_window_view", d, array.ndim) for d in chosen]
     if len(axes) != len(extents):
         raise ShapeError(
             f"sliding_window_view: needs one extent for each of {len(axes)} axes, was given "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from magmath.api.complex_order import complex_argsort, take_along
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError

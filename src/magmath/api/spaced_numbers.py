@@ -25,7 +25,7 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import DType, as_dtype, complex128, float64
 from magmath.core.promotion import common_dtype, floating_dtype
 from magmath.errors import RangeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import index
 from typing import Any
@@ -13,6 +13,7 @@ from magmath.api.manipulation import (
     broadcast_to,
     concat,
     flip,
+    joined_nodes,
     permute_dims,
     ravel,
     reshape,
@@ -21,7 +22,7 @@ from magmath.api.manipulation import (
 )
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
@@ -31,18 +32,20 @@ from magmath.errors import IndexingError, ShapeError
 
 def atleast_1d(*arrays: Any) -> Any:
     """Return arrays with at least one dimension; one array, or a tuple of several."""
-    return _each(arrays, lambda x: x if x.ndim else reshape(x, (1,)))
+    return _apply_to_each("atleast_1d", arrays, lambda x: x if x.ndim else reshape(x, (1,)))
 
 
 def atleast_2d(*arrays: Any) -> Any:
     """Return arrays with at least two dimensions; those of one become a row."""
-    return _each(arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
+    return _apply_to_each(
+        "atleast_2d", arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size))
+    )
 
 
 def atleast_3d(*arrays: Any) -> Any:
     """Return arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n,
     1)."""
-    return _each(arrays, _with_three_dimensions)
+    return _apply_to_each("atleast_3d", arrays, _with_three_dimensions)
 
 
 def _with_three_dimensions(x: Array) -> Array:
@@ -51,31 +54,22 @@ def _with_three_dimensions(x: Array) -> Array:
     return reshape(x, (*x.shape, 1) if x.ndim == 2 else (1, x.size, 1))
 
 
-def _each(arrays: Sequence[Any], function: Any) -> Any:
+def _apply_to_each(name: str, arrays: Sequence[Any], function: Any) -> Any:
     """Return the results of a function of each array: one, or a tuple of several."""
-    results = tuple(function(as_array("atleast", x)) for x in arrays)
+    results = tuple(function(as_array(name, x)) for x in arrays)
     return results[0] if len(results) == 1 else results
 
 
-def _list(name: str, arrays: Any, dtype: Any = None) -> list[Any]:
-    """Return the arrays to join, in `dtype` if it is given. Raises TypeError for something else
-    than a list of arrays."""
-    if isinstance(arrays, Array):
-        return list(arrays)
-    if not isinstance(arrays, Iterable) or isinstance(arrays, str):
-        raise TypeError(
-            f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
-        )
-    if dtype is not None:
-        return [as_array(name, x, dtype) for x in arrays]
-    return as_arrays(name, *arrays)
+def _to_join(name: str, arrays: Any, dtype: Any = None) -> list[Array]:
+    """Return arrays to join, in one type; see `joined_nodes`."""
+    return [Array(node) for node in joined_nodes(name, arrays, dtype)]
 
 
 @dispatch_cached
 @keyword_hints
 def vstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the first axis; those of one dimension are rows."""
-    return concat([atleast_2d(x) for x in _list("vstack", tup, dtype)], 0, dtype=dtype)
+    return concat([atleast_2d(x) for x in _to_join("vstack", tup, dtype)], 0)
 
 
 @dispatch_cached
@@ -83,22 +77,22 @@ def vstack(tup: Any, *, dtype: Any = None) -> Array:
 def hstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
-    arrays = [atleast_1d(x) for x in _list("hstack", tup, dtype)]
-    return concat(arrays, 0 if arrays and arrays[0].ndim == 1 else 1, dtype=dtype)
+    arrays = [atleast_1d(x) for x in _to_join("hstack", tup, dtype)]
+    return concat(arrays, 0 if arrays[0].ndim == 1 else 1)
 
 
 @dispatch_cached
 @keyword_hints
 def dstack(tup: Any) -> Array:
     """Return arrays joined along the third axis."""
-    return concat([atleast_3d(x) for x in _list("dstack", tup)], 2)
+    return concat([atleast_3d(x) for x in _to_join("dstack", tup)], 2)
 
 
 @dispatch_cached
 @keyword_hints
 def column_stack(tup: Any) -> Array:
     """Return arrays joined as columns of a matrix."""
-    arrays = _list("column_stack", tup)
+    arrays = _to_join("column_stack", tup)
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in arrays], 1)
 
 
@@ -114,8 +108,10 @@ def block(arrays: Any) -> Array:
     """Return an array assembled from nested lists of blocks: the innermost lists are joined along
     the last axis, the next ones along the one before."""
     depth = _depth(arrays)
-    ndim = max(depth, _most_dimensions(arrays))
-    whole = _blocks(arrays, depth, ndim)
+    leaves = _to_join("block", _leaves(arrays))
+    ndim = max(depth, *[x.ndim for x in leaves])
+    parts = iter([reshape(x, (1,) * (ndim - x.ndim) + x.shape) for x in leaves])
+    whole = _blocks(arrays, depth, parts)
     return whole if depth else Array(whole.node)
 
 
@@ -131,17 +127,16 @@ def _depth(arrays: Any) -> int:
     return 1 + depths.pop()
 
 
-def _most_dimensions(arrays: Any) -> int:
-    if isinstance(arrays, list):
-        return max(map(_most_dimensions, arrays))
-    return as_array("block", arrays).ndim
+def _leaves(arrays: Any) -> list[Any]:
+    """Return the blocks in nested lists, in their order."""
+    return [x for part in arrays for x in _leaves(part)] if isinstance(arrays, list) else [arrays]
 
 
-def _blocks(arrays: Any, depth: int, ndim: int) -> Array:
+def _blocks(arrays: Any, depth: int, leaves: Iterator[Array]) -> Array:
+    """Return the next blocks joined as the lists are nested."""
     if depth == 0:
-        x = as_array("block", arrays)
-        return reshape(x, (1,) * (ndim - x.ndim) + x.shape)
-    return concat([_blocks(x, depth - 1, ndim) for x in arrays], -depth)
+        return next(leaves)
+    return concat([_blocks(x, depth - 1, leaves) for x in arrays], -depth)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
@@ -254,7 +249,7 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """Return the array without the positions `obj` of an axis (of the flattened array for None): an
     integer, a slice, integers or truth values."""
-    x, dim = _along("delete", arr, axis)
+    x, dim = _array_and_axis("delete", arr, axis)
     extent = x.shape[dim]
     before = (slice(None),) * dim
     if is_integer(obj) and not isinstance(obj, bool):
@@ -283,7 +278,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return the array with values inserted before positions of an axis (of the flattened array for
     None)."""
-    x, dim = _along("insert", arr, axis)
+    x, dim = _array_and_axis("insert", arr, axis)
     _, inserted = as_arrays("insert", x, values)
     positions = _positions(obj, x.shape[dim])
     count = len(positions)
@@ -349,6 +344,6 @@ def _as_positions(name: str, original: Any, positions: Array) -> Array:
     return positions
 
 
-def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
+def _array_and_axis(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:
     x = as_array(name, arr)
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))

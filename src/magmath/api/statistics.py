@@ -11,13 +11,13 @@ from magmath.api.elementwise import abs, divide, maximum, multiply, square, subt
 from magmath.api.reductions import count_nonzero, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import reduces_selected
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.ufuncs.output import stored
+from magmath.arrays.protocols.cached_functions import dispatch_cached
+from magmath.arrays.ufuncs.output import mask_of, stored
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import compute_dtype, float64, real_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import Axis, broadcast, normalize_axes, size_of
+from magmath.core.shapes import Axis, normalize_axes, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError
 from magmath.ops import elementwise as e
@@ -74,8 +74,7 @@ def _mean_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
 
 def _count_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
     """Return the number of elements where a mask is true, in the real type of x."""
-    mask = as_array("where", where).node
-    wide = Array(broadcast_to(mask, broadcast("where", x.shape, mask.shape)))
+    wide = Array(broadcast_to(mask_of("where", where, x.shape), x.shape))
     counts = count_nonzero(wide, axis=axis, keepdims=keepdims)
     return astype(counts, real_dtype(x.dtype), copy=False)
 

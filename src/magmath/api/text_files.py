@@ -37,7 +37,7 @@ def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any)
 
 def _arrays(read: Any) -> Any:
     """Return NumPy's result as arrays; the columns of `unpack` as a list."""
-    return [asarray(one) for one in read] if isinstance(read, (list, tuple)) else asarray(read)
+    return [asarray(x) for x in read] if isinstance(read, (list, tuple)) else asarray(read)
 
 
 def fromfile(
@@ -63,7 +63,7 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             f"mm.reshape, or save it as .npy with mm.save"
         )
     header, footer = options.pop("header", ""), options.pop("footer", "")
-    with _opened(fname, options.get("encoding") or "latin1") as file:
+    with _open_text(fname, options.get("encoding") or "latin1") as file:
         for start in range(0, max(len(x), 1), ROWS_PER_PART):
             np.savetxt(
                 file,
@@ -75,7 +75,7 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             )
 
 
-def _opened(file: Any, encoding: str) -> AbstractContextManager[Any]:
+def _open_text(file: Any, encoding: str) -> AbstractContextManager[Any]:
     """Open the file of a name for writing text; other objects are files already."""
     if not isinstance(file, (str, os.PathLike)):
         return nullcontext(file)

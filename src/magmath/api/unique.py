@@ -14,7 +14,7 @@ from magmath.api.complex_order import complex_argsort
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import Counted, count_mask
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
@@ -23,10 +23,10 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
+from magmath.ops.cumulative import CUMULATIVE_SUM
 from magmath.ops.indexing.gather_scatter import PUT, take
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.searchsorted import SEARCHSORTED
 from magmath.ops.sort.sorting import ARGSORT, SORT

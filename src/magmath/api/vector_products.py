@@ -11,7 +11,7 @@ from magmath.api.linalg import cross as cross_of_three
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.products import matmul, tensordot, vecdot
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.errors import ShapeError
 
@@ -83,8 +83,8 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = (
-        moveaxis(one, at, -1)
-        for one, at in zip(as_arrays("cross", a, b), (axisa, axisb), strict=True)
+        moveaxis(vectors, d, -1)
+        for vectors, d in zip(as_arrays("cross", a, b), (axisa, axisb), strict=True)
     )
     if not {x.shape[-1], y.shape[-1]} <= {2, 3}:
         raise ShapeError(
@@ -103,7 +103,7 @@ def cross(
 def _cross_of_two(x: Array, y: Array) -> Array:
     """Return the vector product of vectors of 2 and of 3 elements. A third element of 0 would give
     nan where y is infinite."""
-    (x0, x1), (y0, y1, y2) = ([one[..., i : i + 1] for i in range(one.shape[-1])] for one in (x, y))
+    (x0, x1), (y0, y1, y2) = ([a[..., i : i + 1] for i in range(a.shape[-1])] for a in (x, y))
     return concat([x1 * y2, -(x0 * y2), x0 * y1 - x1 * y0], -1)
 
 

@@ -12,7 +12,7 @@ from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.core.dtypes import float64
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shown_value import shown

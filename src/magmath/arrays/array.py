@@ -42,7 +42,7 @@ from magmath.arrays.inputs.operands import (
 )
 from magmath.arrays.lazy_array import STALE_ATTRIBUTES, WAS_ATTEMPTED, LazyArray, evaluate
 from magmath.arrays.number_protocols import NumberProtocols
-from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
 from magmath.arrays.protocols.methods import ArrayMethods
 from magmath.arrays.protocols.missing_attributes import missing_array_attribute
@@ -93,10 +93,10 @@ Operand: TypeAlias = (
 
 
 OPERATOR_FRAMES = 4
-"""Frames from `user_line` to the user's: `operator_result`, a method such as `Array._binary`, and
-the operator."""
+"""Frames from `user_line` to the user's line: `operator_result`, `_binary` (or `_reflected`, or
+`_update`), the operator method, and the user's."""
 FUNCTION_FRAMES = 3
-"""Frames from `user_line` to the caller of `binary`."""
+"""Frames from `user_line` to the caller's line: `operator_result`, `binary`, and the caller's."""
 
 
 class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMethods["Array"]):
@@ -196,7 +196,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __contains__(self, value: Any) -> bool:
         """Return True if an element equals the value."""
-        return bool((self == value).any())
+        result = self == value  # False for an object that is no operand
+        return bool(result.any() if isinstance(result, Array) else result)
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
@@ -207,7 +208,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __deepcopy__(self, memo: dict[int, object]) -> Array:
         """Return a copy with its own memory, made by the workers."""
-        copied = Array(copy_of(self, self.layout).evaluated())
+        copied = Array(copy_of(self, self.layout).evaluated_leaf())
         return copied if self.view_of is None else as_memory(copied)
 
     def __repr__(self) -> str:
@@ -241,7 +242,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         later computations, and wait for it where it is first used.
         """
         engine = session.engine()
-        source = self if wait else Array(self.evaluated())
+        source = self if wait else Array(self.evaluated_leaf())
         result = source.redistribute(engine.environment.replicated(self.shape, shared=True))
         if wait:
             evaluate(result, wait=True)
@@ -276,9 +277,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         leaf = read_element(self, key)
         if leaf is not None:
             return Array(leaf)
-        key, known = part_of(self._node, key)
-        if known is not None:
-            return rearranged(self, known)
+        key, step = part_of(self._node, key)
+        if step is not None:
+            return rearranged(self, step)
         key = with_stored_positions(self, key)
         leaf = repeated_elements(self, key)
         if leaf is not None:
@@ -315,7 +316,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             if value_has_no_name:
                 value.unlink()  # not read after the write
             if self._leaf is None and is_small_write_into_new(self, key):
-                self.evaluated()
+                self.evaluated_leaf()
             operand = small_operand(self, value)
             if operand is not None:
                 value, value_has_no_name = Array(operand), True
@@ -492,6 +493,14 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
     """Return arrays as `as_array` does, but numbers and lists of numbers in the type that they have
     in an element-wise operation with the other values."""
     return [as_array(operation, Array(node)) for node in unpromoted_nodes(operation, *values)]
+
+
+def as_array_for(operation: str, value: Any, other: Array) -> Array:
+    """Return `value` as `as_array` does, but floats, also in lists, with the digits that they have
+    in an element-wise operation with another array; integers remain integers."""
+    array = as_array(operation, value)
+    is_exact = array.dtype.kind not in ("float", "complex")
+    return array if is_exact else as_arrays(operation, other, value)[1]
 
 
 @dispatch_cached

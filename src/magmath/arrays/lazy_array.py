@@ -94,7 +94,7 @@ class LazyArray(ArrayHandle):
         if operation is leaves.INPUT:
             self._node, self._leaf = node, node
             return
-        self._refer_to(node, None if is_attempted else session.eager_leaf(node))
+        self._refer_to(node, None if is_attempted else session.leaf_of_new_node(node))
         if node.reads_version:
             register_reader(self)
 
@@ -129,7 +129,7 @@ class LazyArray(ArrayHandle):
     def _evaluate_early(self, keep: Keep) -> None:
         """Compute a pending expression before its value is needed. Its record keeps operands, so
         that gradients pass through the value as if it were pending."""
-        record = provenance_of(self.evaluated())
+        record = provenance_of(self.evaluated_leaf())
         if record is not None:
             keep(record)
 
@@ -184,7 +184,7 @@ class LazyArray(ArrayHandle):
         """The number of elements."""
         return size_of(self._node.shape)
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Return the input leaf with this array's value; computes the value if it is pending."""
         node = self._node
         if self._leaf is not node:  # they are identical once the value is computed
@@ -201,7 +201,7 @@ class LazyArray(ArrayHandle):
         have the new ones."""
         written = ref(self._node)
         try:
-            self.evaluated()
+            self.evaluated_leaf()
         except BaseException:
             node = self.node
             is_unwritten = node is written() and node.value is None
@@ -213,11 +213,11 @@ class LazyArray(ArrayHandle):
     @property
     def layout(self) -> Layout:
         """The distribution of the array over the workers; evaluates the array first."""
-        return remote_array_of(self.evaluated()).layout
+        return remote_array_of(self.evaluated_leaf()).layout
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
-        leaf = self.evaluated()
+        leaf = self.evaluated_leaf()
         values = small_local_array(leaf)
         if values is not None:
             return values.copy()
@@ -226,7 +226,7 @@ class LazyArray(ArrayHandle):
 
     def fetch(self) -> torch.Tensor:
         """Return the whole array as a new PyTorch tensor on the CPU."""
-        return fetch(self.evaluated())
+        return fetch(self.evaluated_leaf())
 
     def stored_leaf(self) -> Node | None:
         """Return the leaf of an evaluated array; None if it is pending, and for a variable.
@@ -238,14 +238,14 @@ class LazyArray(ArrayHandle):
         node = self._node
         if node is self._leaf:
             return None if self.is_variable else node
-        known = node.value
-        if not isinstance(known, Node) or node.is_leaf or node.reads_version or self.is_variable:
+        leaf = node.value
+        if not isinstance(leaf, Node) or node.is_leaf or node.reads_version or self.is_variable:
             return None
-        if type(known.value) is not RemoteArray or known.value.host_array is None:
+        if type(leaf.value) is not RemoteArray or leaf.value.host_array is None:
             return None
         if session.eager_computation() is None:  # a trace changes no arrays
             return None
-        return known if self.set_computed_of(node, known) else None
+        return leaf if self.set_computed_of(node, leaf) else None
 
     @property
     def is_computed(self) -> bool:
@@ -324,7 +324,7 @@ class LazyArray(ArrayHandle):
         """
         leaf = None
         if node.operation is not leaves.INPUT:
-            leaf = session.eager_leaf(node)  # which may raise: nothing has changed
+            leaf = session.leaf_of_new_node(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
         if trace is not None:
@@ -372,7 +372,7 @@ class LazyArray(ArrayHandle):
             base = view.stale_base
             path = view.path_from(base)
             node = read(base.node, path)
-            leaf = None if node.operation is leaves.INPUT else session.eager_leaf(node)
+            leaf = None if node.operation is leaves.INPUT else session.leaf_of_new_node(node)
             view.storage.set_current(self)
             self.pending_update = None if leaf is not None else view_record(base, path)
             self._refer_to(node, leaf)
@@ -430,7 +430,7 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     _evaluate(arrays)
     if wait:
         try:
-            session.engine().runs.wait_for([array.evaluated() for array in arrays])
+            session.engine().runs.wait_for([array.evaluated_leaf() for array in arrays])
         except Exception as error:
             undo_failed_updates((), error)
             raise

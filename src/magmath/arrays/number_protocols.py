@@ -86,10 +86,6 @@ class NumberProtocols(LazyArray):
         references = sys.getrefcount(self)
         return int(self._scalar("index", references))
 
-    def __bytes__(self) -> bytes:
-        """Return the values as bytes, in C order, as `tobytes`."""
-        return self.numpy().tobytes()
-
     def __format__(self, specification: str) -> str:
         if not specification:
             return str(self)

@@ -82,7 +82,7 @@ class TracedScalar(Array):
     def operand_kind(self) -> type:
         return type(self.sample)
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Raise NumberNeeded."""
         raise NumberNeeded(str(no_value_error()), [self])
 
@@ -124,7 +124,7 @@ class TypedScalar(Array):
 
     __slots__ = ()
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Raise NumberNeeded."""
         raise NumberNeeded(str(no_value_error()), [self])
 

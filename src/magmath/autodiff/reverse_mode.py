@@ -157,8 +157,9 @@ def _derivatives(
         derivatives[key] = part if before is None else before if part is None else before + part
     if graph.originals:
         # Later gradients, by results that this one depends on, find these results.
-        known = {key: x for key, x in derivatives.items() if x is not None}
-        derivatives |= zip(known, substituted(list(known.values()), graph.originals), strict=True)
+        defined = {key: x for key, x in derivatives.items() if x is not None}
+        images = substituted(list(defined.values()), graph.originals)
+        derivatives |= zip(defined, images, strict=True)
     return derivatives, graph
 
 
@@ -233,21 +234,22 @@ class _Branches:
         self.results = {x: x.inputs[1] for x in order if _is_result(x) and x not in ends}
         """The results of branches, and their branches."""
         self._first: dict[Node, Node] = {}
-        for result, of in self.results.items():
-            self._first.setdefault(of, result)
+        for result, branch_node in self.results.items():
+            self._first.setdefault(branch_node, result)
         self._reached: dict[Node, dict[Node, Node]] = {}
 
     def cotangents(self, result: Node, cotangent: Node | None) -> Iterable[tuple[Node, Node]]:
         """Add the cotangent of a result; return those of its operands, if no other result
         of the branch follows: all of its results then have their whole cotangents."""
-        of = self.results[result]
+        branch_node = self.results[result]
         if cotangent is not None:
-            _add(self._reached.setdefault(of, {}), result.inputs[0], cotangent)
-        predicate, *inputs = of.inputs
+            _add(self._reached.setdefault(branch_node, {}), result.inputs[0], cotangent)
+        predicate, *inputs = branch_node.inputs
         sources = [x for x in dict.fromkeys(inputs) if x in self._active]
-        if self._first[of] is not result or of not in self._reached or not sources:
+        is_last = self._first[branch_node] is result
+        if not is_last or branch_node not in self._reached or not sources:
             return []
-        cotangents = self._reached.pop(of)
+        cotangents = self._reached.pop(branch_node)
         of_results = list(cotangents.values())
         order = topological_until(cotangents, inputs)
         # Its own recomputation: values of others come after cotangents that it does not read.

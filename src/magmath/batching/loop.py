@@ -63,9 +63,8 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     active = _replicated_leaf((size,), bool_, body.states[0].layout)
     needed = BatchOperand(active, True, size)
     states = [batch_argument(x, i < state_count, size) for i, x in enumerate(body.states)]
-    read = [
-        batch_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
-    ]
+    pairs = zip(body.captured, captured, strict=True)
+    read = [batch_argument(leaf, operand.varies, size) for leaf, operand in pairs]
     leaves = (*body.states, *body.captured)
     operands = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
     outputs = [*body.following, body.goes_on, *body.drawn]
@@ -102,7 +101,7 @@ def batched_scan(
     pairs = zip(stacked, collected, strict=True)
     return [
         *[BatchOperand(x, v, size) for x, v in zip(finals, varies, strict=True)],
-        *[BatchOperand(_exchanged(x) if of.varies else x, of.varies, size) for x, of in pairs],
+        *[BatchOperand(_exchanged(x) if y.varies else x, y.varies, size) for x, y in pairs],
     ]
 
 
@@ -112,10 +111,9 @@ def _batched_step(
     """Return one step of all examples, which of its states vary, and the values that it
     collects."""
     states, scanned, captured = body.divided(operands)
-    rows = [_body_argument(x, of.varies, size) for x, of in zip(body.rows, scanned, strict=True)]
-    read = [
-        _body_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
-    ]
+    pairs = zip((*body.rows, *body.captured), (*scanned, *captured), strict=True)
+    inputs = [_body_argument(leaf, operand.varies, size) for leaf, operand in pairs]
+    rows, read = inputs[: len(body.rows)], inputs[len(body.rows) :]
     leaves = (*body.states, *body.rows, *body.captured)
     varies, before = [x.varies for x in states], None
     while varies != before:  # a state varies if it does so in any step

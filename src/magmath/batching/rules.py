@@ -377,7 +377,7 @@ def _marked(node: Node, operands: BatchOperands) -> Node:
 _ONE_MORE_LETTER = """
     sum prod max min any all argmax argmin
     cumulative_sum cumulative_prod cumulative_max cumulative_min
-    segment_positions segment_elements segment_totals segment_scan
+    segment_positions segment_elements segment_totals segment_cumulative
     reshape concat slice take_along scatter_along sort argsort order_statistics quantile
     fft_c2c fft_r2c fft_c2r fft_twiddle
     centred_dot centred_squares max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input

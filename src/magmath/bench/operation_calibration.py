@@ -50,7 +50,7 @@ class Operands(NamedTuple):
     row_mask: Any
 
 
-def _written(o: Operands) -> Any:
+def _write_parts(o: Operands) -> Any:
     """Assign a row, a slice, and where a mask is true."""
     a = o.matrix + 0.0
     a[1] = 2.0
@@ -117,7 +117,7 @@ VECTORS: Final[Mapping[str, Callable[[Operands], Any]]] = {
     "fft_c2c": lambda o: mm.fft.fft(o.x + 1j * o.y),
     "uniform": lambda o: mm.random.uniform(shape=o.x.shape),
     "normal": lambda o: mm.random.normal(shape=o.x.shape),
-    "set_slice": _written,
+    "set_slice": _write_parts,
     "iota": lambda o: mm.arange(o.x.shape[0]) + 0,
 }  # fmt: skip
 """Expressions on vectors, each named by the operation that it is there for."""
@@ -226,8 +226,8 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 
 
-def _faster(one: ExplainedInstruction, other: ExplainedInstruction) -> ExplainedInstruction:
-    return min(one, other, key=lambda step: step.measured or 0.0)
+def _faster(first: ExplainedInstruction, second: ExplainedInstruction) -> ExplainedInstruction:
+    return min(first, second, key=lambda step: step.measured or 0.0)
 
 
 def _arrays(result: Any) -> list[Any]:
@@ -256,5 +256,5 @@ def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
     large = [sample for sample in samples if sample.work > 0 and sample.nbytes >= MIN_BYTES]
     if not large:
         return None
-    each = [max(0.0, sample.seconds - fixed) / sample.work for sample in large]
-    return median([sample.nbytes for sample in large]), median(each)
+    seconds = [max(0.0, sample.seconds - fixed) / sample.work for sample in large]
+    return median([sample.nbytes for sample in large]), median(seconds)

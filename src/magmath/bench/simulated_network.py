@@ -23,7 +23,7 @@ class SimulatedNetwork(Communicator):
 
     def __init__(self, inner: Communicator, bandwidth: float) -> None:
         super().__init__(
-            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.cores
+            inner.rank, inner.size, inner.shares_memory, inner.ranks_on_host, inner.processors
         )
         self._inner = inner
         self._bandwidth = bandwidth

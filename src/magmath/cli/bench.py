@@ -76,17 +76,17 @@ def bench(
 
     console = Console(highlight=False)
     if name is None:
-        for known in BENCHES.values():
-            console.print(f"[bold]{known.name:12}[/] {known.title}")
+        for benchmark in BENCHES.values():
+            console.print(f"[bold]{benchmark.name:12}[/] {benchmark.title}")
         return
     if name not in BENCHES:
         raise OptionError(f"bench: unknown benchmark {name!r}; known are {', '.join(BENCHES)}")
     if hosts is not None and not BENCHES[name].uses_hosts:
-        able = [known.name for known in BENCHES.values() if known.uses_hosts]
-        raise OptionError(f"bench: --hosts is an option of {', '.join(able)}, not of {name}")
+        names = [benchmark.name for benchmark in BENCHES.values() if benchmark.uses_hosts]
+        raise OptionError(f"bench: --hosts is an option of {', '.join(names)}, not of {name}")
     if device == "cuda" and not BENCHES[name].uses_gpus:
-        able = [known.name for known in BENCHES.values() if known.uses_gpus]
-        raise OptionError(f"bench: --device is an option of {', '.join(able)}, not of {name}")
+        names = [benchmark.name for benchmark in BENCHES.values() if benchmark.uses_gpus]
+        raise OptionError(f"bench: --device is an option of {', '.join(names)}, not of {name}")
     options = RunOptions(
         peers=tuple(peers.split(",")),
         workers=workers,

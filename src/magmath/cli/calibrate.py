@@ -42,14 +42,14 @@ def calibrate(
     """
     from magmath.cost import current_machine
 
-    machine = current_machine() if show else _measured()
+    machine = current_machine() if show else _measure()
     if json:
         print(jsonlib.dumps(asdict(machine), indent=2))
         return
     _print(machine, Console(soft_wrap=True, highlight=False))
 
 
-def _measured() -> Machine:
+def _measure() -> Machine:
     """Measure and keep the constants."""
     from magmath.bench.calibration import STEPS, calibrate
     from magmath.cost import store_machine
@@ -82,7 +82,7 @@ def _print(machine: Machine, console: Console) -> None:
     for operation in machine.operations:
         unit = "flop" if is_counted_in_flops(operation.name) else "byte"
         speeds = ", ".join(
-            f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in operation.speeds
+            f"{seconds * 1e12:.3g} at {size / 1e6:.3g} MB" for size, seconds in operation.speeds
         )
         console.print(
             f"{operation.name:22} {operation.fixed * 1e6:8.2f} µs a call, ps a {unit}: "

@@ -330,15 +330,15 @@ def _print_result(result: dict[str, Any], output: Path | None, console: Console)
 def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -> str:
     """Return the command that has these resolved options, some of them changed; without those that
     are the defaults of the network."""
-    usual = resolved_options(options["network"], _DEFAULT_OPTIONS) | _MLP
+    defaults = resolved_options(options["network"], _DEFAULT_OPTIONS) | _MLP
     chosen = options | {"output": output} | changes
     words = ["magmath", "train", chosen.pop("network"), "--data", chosen.pop("data")]
-    if (width := chosen.get("width", usual["width"])) != usual["width"]:
+    if (width := chosen.get("width", defaults["width"])) != defaults["width"]:
         chosen["layers"] = len(width)
     if chosen["resume"]:
         chosen.pop("checkpoint")
     for name, value in chosen.items():
-        if value is None or value == usual.get(name):
+        if value is None or value == defaults.get(name):
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):

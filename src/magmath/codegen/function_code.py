@@ -59,8 +59,9 @@ def annotated_type(node: ast.expr | None) -> Value | StridedMemory:
         case ast.Name(dtype):
             return Value(None, dtype)
         case ast.Subscript(ast.Name(dtype), strides):
-            each = strides.elts if isinstance(strides, ast.Tuple) else [strides]
-            return StridedMemory(None, dtype, tuple(ast.literal_eval(stride) for stride in each))
+            elements = strides.elts if isinstance(strides, ast.Tuple) else [strides]
+            values = tuple(ast.literal_eval(stride) for stride in elements)
+            return StridedMemory(None, dtype, values)
     raise SyntaxError(f"not a type: {ast.unparse(node) if node else node}")
 
 

@@ -28,7 +28,7 @@ class Communicator(ABC):
     size            the number of ranks
     shares_memory   True if every rank can map every other's shared windows: all are on one host
     ranks_on_host   the number of ranks on the host of this one, itself included
-    cores           the number of processors on which the ranks of this host can run
+    processors      the number of processors on which the ranks of this host can run
     hosts           the host of each rank, numbered in the order of their first ranks; by default
                     all ranks are on one host
 
@@ -39,7 +39,7 @@ class Communicator(ABC):
     size: int
     shares_memory: bool
     ranks_on_host: int
-    cores: int
+    processors: int
     hosts: tuple[int, ...]
     _flags: Flags
     """The barrier memory, if the ranks share memory."""
@@ -50,14 +50,14 @@ class Communicator(ABC):
         size: int,
         shares_memory: bool,
         on_host: int,
-        cores: int,
+        processors: int,
         hosts: Sequence[int] | None = None,
     ) -> None:
         self.rank = rank
         self.size = size
         self.shares_memory = shares_memory
         self.ranks_on_host = on_host
-        self.cores = cores
+        self.processors = processors
         self.hosts = (0,) * size if hosts is None else tuple(hosts)
 
     @property
@@ -139,16 +139,16 @@ class Communicator(ABC):
         for (_, tensor), (_, buffer) in zip(receives, incoming, strict=True):
             copy_back(tensor, buffer)
 
-    def allreduce(self, tensor: Tensor, op: str = "sum") -> None:
+    def allreduce(self, tensor: Tensor, reduction: str = "sum") -> None:
         """Replace a contiguous `tensor` by its reduction over the ranks, bitwise equal on each.
 
-        `op`: sum, prod, max, min (of numbers; NaN wins), any, all (of bools). Half types are
+        `reduction`: sum, prod, max, min (of numbers; NaN wins), any, all (of bools). Half types are
         reduced in float32 and rounded once.
         """
-        check_reduction("allreduce", tensor.dtype, op)
+        check_reduction("allreduce", tensor.dtype, reduction)
         buffer = host_copy(_require_contiguous("allreduce", tensor))
         if self.size > 1 and tensor.numel():
-            self._allreduce(buffer, op)
+            self._allreduce(buffer, reduction)
         copy_back(tensor, buffer)
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
@@ -156,14 +156,14 @@ class Communicator(ABC):
         if _check_blocks("allgather", out, tensor, self.size):
             self._run_collective(self._allgather, out, tensor)
 
-    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str = "sum") -> None:
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str = "sum") -> None:
         """Fill `out` with the reduction over the ranks of block `rank` of `tensor`.
 
-        `tensor` has `size` blocks of the size of `out`; `op` as for `allreduce`.
+        `tensor` has `size` blocks of the size of `out`; `reduction` as for `allreduce`.
         """
-        check_reduction("reduce_scatter", tensor.dtype, op)
+        check_reduction("reduce_scatter", tensor.dtype, reduction)
         if _check_blocks("reduce_scatter", tensor, out, self.size):
-            self._run_collective(self._reduce_scatter, out, tensor, op)
+            self._run_collective(self._reduce_scatter, out, tensor, reduction)
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with block `rank` of rank r's `tensor`, both of `size` blocks."""
@@ -175,14 +175,16 @@ class Communicator(ABC):
         if _check_blocks("all_to_all", out, tensor, 1):
             self._run_collective(self._all_to_all, out, tensor)
 
-    def _run_collective(self, move: _Collective, out: Tensor, tensor: Tensor, *op: str) -> None:
+    def _run_collective(
+        self, collective: _Collective, out: Tensor, tensor: Tensor, *reduction: str
+    ) -> None:
         if self.size == 1:
             out.view(-1).copy_(tensor.view(-1))
         elif out.is_cpu and tensor.is_cpu:
-            move(out, tensor, *op)
+            collective(out, tensor, *reduction)
         else:
             target = host_buffer(out)
-            move(target, host_copy(tensor), *op)
+            collective(target, host_copy(tensor), *reduction)
             copy_back(out, target)
 
     def _peer(self, rank: int) -> int:
@@ -208,13 +210,13 @@ class Communicator(ABC):
     ) -> None: ...
 
     @abstractmethod
-    def _allreduce(self, tensor: Tensor, op: str) -> None: ...
+    def _allreduce(self, tensor: Tensor, reduction: str) -> None: ...
 
     @abstractmethod
     def _allgather(self, out: Tensor, tensor: Tensor) -> None: ...
 
     @abstractmethod
-    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None: ...
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None: ...
 
     @abstractmethod
     def _all_to_all(self, out: Tensor, tensor: Tensor) -> None: ...

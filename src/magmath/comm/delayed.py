@@ -26,7 +26,7 @@ class DelayedCommunicator(Communicator):
             inner.size,
             inner.shares_memory,
             inner.ranks_on_host,
-            inner.cores,
+            inner.processors,
             inner.hosts,
         )
         self._inner = inner
@@ -81,14 +81,14 @@ class DelayedCommunicator(Communicator):
     ) -> None:
         self._delayed(self._inner._exchange, sends, receives)
 
-    def _allreduce(self, tensor: Tensor, op: str) -> None:
-        self._delayed(self._inner._allreduce, tensor, op)
+    def _allreduce(self, tensor: Tensor, reduction: str) -> None:
+        self._delayed(self._inner._allreduce, tensor, reduction)
 
     def _allgather(self, out: Tensor, tensor: Tensor) -> None:
         self._delayed(self._inner._allgather, out, tensor)
 
-    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
-        self._delayed(self._inner._reduce_scatter, out, tensor, op)
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
+        self._delayed(self._inner._reduce_scatter, out, tensor, reduction)
 
     def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         self._delayed(self._inner._all_to_all, out, tensor)

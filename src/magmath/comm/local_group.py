@@ -56,7 +56,7 @@ class LocalGroup:
         self.size = size
         self.shares_memory = shares_memory
         self.hosts = (0,) * size if hosts is None else tuple(hosts)
-        self.cores = processor_count()
+        self.processors = processor_count()
         self.flags: Flags = allocate_flags(size)
         self.table = SharedWindowTable()
         self._lock = threading.Lock()
@@ -193,7 +193,7 @@ class _LocalCommunicator(Communicator):
     def __init__(self, group: LocalGroup, rank: int) -> None:
         hosts = group.hosts
         on_host = hosts.count(hosts[rank])
-        super().__init__(rank, group.size, group.shares_memory, on_host, group.cores, hosts)
+        super().__init__(rank, group.size, group.shares_memory, on_host, group.processors, hosts)
         self._group = group
         self._flags = group.flags
         self._calls = 0
@@ -257,14 +257,14 @@ class _LocalCommunicator(Communicator):
         for message in messages:
             self._group.wait_until_fetched(self.rank, message)
 
-    def _allreduce(self, tensor: Tensor, op: str) -> None:
-        self._collectives.allreduce(tensor, op)
+    def _allreduce(self, tensor: Tensor, reduction: str) -> None:
+        self._collectives.allreduce(tensor, reduction)
 
     def _allgather(self, out: Tensor, tensor: Tensor) -> None:
         self._collectives.allgather(out, tensor)
 
-    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
-        self._collectives.reduce_scatter(out, tensor, op)
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
+        self._collectives.reduce_scatter(out, tensor, reduction)
 
     def _all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         self._collectives.all_to_all(out, tensor)

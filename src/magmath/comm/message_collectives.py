@@ -25,11 +25,11 @@ class MessageCollectives:
         self._size = size
         self._exchange = exchange
 
-    def allreduce(self, tensor: Tensor, op: str) -> None:
+    def allreduce(self, tensor: Tensor, reduction: str) -> None:
         """Replace `tensor` by its reduction over the ranks: each rank reduces one share."""
         shares = tensor.view(-1).tensor_split(self._size)
         own_share = shares[self._rank]
-        self._reduce(own_share, shares, op)
+        self._reduce(own_share, shares, reduction)
         self._exchange(
             [(r, own_share) for r in self._others()], [(r, shares[r]) for r in self._others()]
         )
@@ -42,9 +42,9 @@ class MessageCollectives:
             [(r, tensor) for r in self._others()], [(r, blocks[r]) for r in self._others()]
         )
 
-    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
         """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
-        self._reduce(out, tensor.view(-1).tensor_split(self._size), op)
+        self._reduce(out, tensor.view(-1).tensor_split(self._size), reduction)
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with this rank's block of rank r's `tensor`."""
@@ -55,7 +55,7 @@ class MessageCollectives:
             [(r, blocks[r]) for r in self._others()], [(r, targets[r]) for r in self._others()]
         )
 
-    def _reduce(self, out: Tensor, shares: Sequence[Tensor], op: str) -> None:
+    def _reduce(self, out: Tensor, shares: Sequence[Tensor], reduction: str) -> None:
         own_share = shares[self._rank]
         parts = [
             own_share if r == self._rank else torch.empty_like(own_share) for r in range(self._size)
@@ -65,7 +65,7 @@ class MessageCollectives:
         )
         from magmath.comm.reduce_kernels import reduce_tensors  # loads the compiler: on first use
 
-        reduce_tensors(out, parts, op)
+        reduce_tensors(out, parts, reduction)
 
     def _others(self) -> list[int]:
         # Starts after this rank, so that not all ranks send to the same rank first.

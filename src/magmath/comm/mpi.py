@@ -283,29 +283,29 @@ class MPICommunicator(Communicator):
         requests += [self._comm.Isend(_byte_buffer(tensor), peer) for peer, tensor in sends]
         self._complete(requests, sends, receives)
 
-    def _allreduce(self, tensor: Tensor, op: str) -> None:
+    def _allreduce(self, tensor: Tensor, reduction: str) -> None:
         if self.shares_memory:
-            self._shared.allreduce(tensor, op)
+            self._shared.allreduce(tensor, reduction)
         elif tensor.dtype in HALF:
             wide = tensor.float()
-            self._allreduce(wide, op)
+            self._allreduce(wide, reduction)
             tensor.copy_(wide)
-        elif _can_lose_nan(tensor.dtype, op):
-            self._messages.allreduce(tensor, op)
+        elif _can_lose_nan(tensor.dtype, reduction):
+            self._messages.allreduce(tensor, reduction)
         else:
-            self._run(self._comm.Iallreduce, MPI.IN_PLACE, tensor, _OPERATIONS[op])
+            self._run(self._comm.Iallreduce, MPI.IN_PLACE, tensor, _OPERATIONS[reduction])
 
-    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
         if self.shares_memory:
-            self._shared.reduce_scatter(out, tensor, op)
+            self._shared.reduce_scatter(out, tensor, reduction)
         elif tensor.dtype in HALF:
             wide = torch.empty_like(out, dtype=torch.float32)
-            self._reduce_scatter(wide, tensor.float(), op)
+            self._reduce_scatter(wide, tensor.float(), reduction)
             out.copy_(wide)
-        elif _can_lose_nan(tensor.dtype, op):
-            self._messages.reduce_scatter(out, tensor, op)
+        elif _can_lose_nan(tensor.dtype, reduction):
+            self._messages.reduce_scatter(out, tensor, reduction)
         else:
-            self._run(self._comm.Ireduce_scatter_block, tensor, out, _OPERATIONS[op])
+            self._run(self._comm.Ireduce_scatter_block, tensor, out, _OPERATIONS[reduction])
 
     def _allgather(self, out: Tensor, tensor: Tensor) -> None:
         if self.shares_memory:
@@ -374,10 +374,10 @@ def _finalize(world: MPICommunicator, communicator: Communicator) -> None:
         communicator.abort()
 
 
-def _can_lose_nan(dtype: torch.dtype, op: str) -> bool:
+def _can_lose_nan(dtype: torch.dtype, reduction: str) -> bool:
     """Return True for reductions in which MPI may lose NaN: maximum and minimum of floating
     point."""
-    return dtype.is_floating_point and op in ("max", "min")
+    return dtype.is_floating_point and reduction in ("max", "min")
 
 
 # Buffer specifications for mpi4py. Without a count, since mpi4py derives it, for each rank's block

@@ -97,9 +97,9 @@ def _code(dtype: torch.dtype) -> AotModule:
     return AotModule(source, ["combine"])
 
 
-def reduce_tensors(out: Tensor, parts: Sequence[Tensor], op: str) -> None:
+def reduce_tensors(out: Tensor, parts: Sequence[Tensor], reduction: str) -> None:
     """Fill a contiguous host tensor with the reduction of tensors of its type and size."""
     addresses = np.array([part.data_ptr() for part in parts])
     _function(out.dtype)(
-        out.data_ptr(), addresses.ctypes.data, len(parts), 0, out.numel(), OP_CODES[op]
+        out.data_ptr(), addresses.ctypes.data, len(parts), 0, out.numel(), OP_CODES[reduction]
     )

@@ -15,17 +15,18 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 @cache
-def check_reduction(operation: str, dtype: torch.dtype, op: str) -> None:
-    """Raise DTypeError if `op` is unknown or not defined for this dtype."""
-    if op not in _NUMERIC and op not in _LOGICAL:
+def check_reduction(operation: str, dtype: torch.dtype, reduction: str) -> None:
+    """Raise DTypeError if `reduction` is unknown or not defined for this dtype."""
+    if reduction not in _NUMERIC and reduction not in _LOGICAL:
         names = ", ".join([*_NUMERIC, *_LOGICAL])
         raise DTypeError(
-            f"{operation} supports the reductions {names}, not {op!r}; choose one of these"
+            f"{operation} supports the reductions {names}, not {reduction!r}; choose one of these"
         )
-    if (op in _LOGICAL) != (dtype is torch.bool):
-        kind = "bool" if op in _LOGICAL else "a number type"
+    if (reduction in _LOGICAL) != (dtype is torch.bool):
+        kind = "bool" if reduction in _LOGICAL else "a number type"
         raise DTypeError(
-            f"{operation} with {op!r} needs tensors of {kind}, not {dtype}; convert them first"
+            f"{operation} with {reduction!r} needs tensors of {kind}, not {dtype}; "
+            f"convert them first"
         )
-    if dtype.is_complex and op in ("max", "min"):
-        raise DTypeError(f"{operation} with {op!r}: {dtype} has no order; reduce real parts")
+    if dtype.is_complex and reduction in ("max", "min"):
+        raise DTypeError(f"{operation} with {reduction!r}: {dtype} has no order; reduce real parts")

@@ -51,13 +51,13 @@ class SharedCollectives:
         self._word_pair = 0
         self._advance = compiled_collectives.advance_function()
 
-    def allreduce(self, tensor: Tensor, op: str) -> None:
+    def allreduce(self, tensor: Tensor, reduction: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
         address, count, itemsize = tensor.data_ptr(), tensor.numel(), tensor.itemsize
         small = count * itemsize <= _SMALL_BYTES
         kind = compiled_collectives.ALLREDUCE_SMALL if small else compiled_collectives.ALLREDUCE
         step, kernel = _SLOT_BYTES // itemsize, reduce_kernel_address(tensor.dtype)
-        self._run(kind, small, address, address, count, itemsize, step, kernel, OP_CODES[op])
+        self._run(kind, small, address, address, count, itemsize, step, kernel, OP_CODES[reduction])
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with rank r's `tensor`."""
@@ -65,13 +65,13 @@ class SharedCollectives:
         small = nbytes * self._size <= _SMALL_BYTES
         self._run(kind, small, tensor.data_ptr(), out.data_ptr(), nbytes, 1, _SLOT_BYTES)
 
-    def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+    def reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
         """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
         kind, count, itemsize = compiled_collectives.REDUCE_SCATTER, out.numel(), out.itemsize
         small = count * itemsize * self._size <= _SMALL_BYTES
         source, target = tensor.data_ptr(), out.data_ptr()
         step, kernel = _SLOT_BYTES // (itemsize * self._size), reduce_kernel_address(out.dtype)
-        self._run(kind, small, source, target, count, itemsize, step, kernel, OP_CODES[op])
+        self._run(kind, small, source, target, count, itemsize, step, kernel, OP_CODES[reduction])
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with this rank's block of rank r's `tensor`."""

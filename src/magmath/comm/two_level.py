@@ -33,7 +33,7 @@ class TwoLevelCommunicator(Communicator):
     """
 
     def __init__(self, messages: Communicator, host: Communicator, hosts: Sequence[int]) -> None:
-        super().__init__(messages.rank, messages.size, False, host.size, host.cores, hosts)
+        super().__init__(messages.rank, messages.size, False, host.size, host.processors, hosts)
         self._messages = messages
         self._host = host
         self._members = [
@@ -110,28 +110,28 @@ class TwoLevelCommunicator(Communicator):
         with self._waking_host():  # no rank receives what another rank of its host receives too
             self._messages._all_to_all(out, tensor)
 
-    def _allreduce(self, tensor: Tensor, op: str) -> None:
+    def _allreduce(self, tensor: Tensor, reduction: str) -> None:
         if tensor.dtype in HALF:
             wide = tensor.float()
-            self._allreduce(wide, op)
+            self._allreduce(wide, reduction)
             tensor.copy_(wide)
         elif tensor.nbytes <= _WHOLE_BYTES:
-            self._host.allreduce(tensor, op)
+            self._host.allreduce(tensor, reduction)
             column = self._columns[self._host.rank]
-            self._combine(tensor.view(-1), [(rank, tensor) for rank in column], tensor, op)
+            self._combine(tensor.view(-1), [(rank, tensor) for rank in column], tensor, reduction)
         else:
             count = tensor.numel()
             block = tensor.new_empty(-(-count // self.size))
             padded = tensor.new_zeros(self.size * block.numel())
             padded[:count] = tensor.view(-1)
-            self._reduce_scatter(block, padded, op)
+            self._reduce_scatter(block, padded, reduction)
             self._allgather(padded, block)
             tensor.view(-1).copy_(padded[:count])
 
-    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, reduction: str) -> None:
         if out.dtype in HALF:
             wide = out.new_empty(out.shape, dtype=float32)
-            self._reduce_scatter(wide, tensor.float(), op)
+            self._reduce_scatter(wide, tensor.float(), reduction)
             out.copy_(wide)
             return
         blocks = tensor.view(self.size, -1)
@@ -144,12 +144,12 @@ class TwoLevelCommunicator(Communicator):
                 for index, rank in enumerate(ranks):
                     columns[number, index] = blocks[rank]
             reduced = columns.new_empty((self._width, out.numel()))
-            self._host.reduce_scatter(reduced.view(-1), columns.view(-1), op)
+            self._host.reduce_scatter(reduced.view(-1), columns.view(-1), reduction)
         parts = list(zip(column, reduced, strict=False))
-        self._combine(out.view(-1), parts, dict(parts)[self.rank], op)
+        self._combine(out.view(-1), parts, dict(parts)[self.rank], reduction)
 
     def _combine(
-        self, out: Tensor, sends: Sequence[tuple[int, Tensor]], own_part: Tensor, op: str
+        self, out: Tensor, sends: Sequence[tuple[int, Tensor]], own_part: Tensor, reduction: str
     ) -> None:
         """Send parts to ranks of other hosts; fill `out` with the reduction, in the order of the
         hosts, of the part of this host and those of the partners of this rank."""
@@ -167,7 +167,7 @@ class TwoLevelCommunicator(Communicator):
         )
         from magmath.comm.reduce_kernels import reduce_tensors  # loads the compiler: on first use
 
-        reduce_tensors(out, parts, op)
+        reduce_tensors(out, parts, reduction)
 
     def _allgather(self, out: Tensor, tensor: Tensor) -> None:
         blocks, own_block = out.view(self.size, -1), tensor.view(-1)

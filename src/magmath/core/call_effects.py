@@ -2,8 +2,8 @@
 and warnings.
 
 A call with effects cannot be repeated by its operations alone
-(`arrays/protocols/dispatch_cache.py`), unless all of them are recorded reads of numbers: then it is
-repeated where the numbers are the same.
+(`arrays/protocols/cached_functions.py`), unless all of them are recorded reads of numbers: then it
+is repeated where the numbers are the same.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def sequence(*calls: BoundCall) -> BoundCall:
 
         return both
 
-    def each() -> None:
+    def call_all() -> None:
         for call in calls:
             call()
 
-    return each
+    return call_all

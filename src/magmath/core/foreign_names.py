@@ -424,7 +424,7 @@ MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
 NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = {
     **MODULE_ATTRIBUTES,
     "compile": "mm.nn.NeuralNetwork(layers, loss=…, optimizer=…)",
-    "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.train.CompiledStep",
+    "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.parallel.CompiledStep",
     "add": "mm.nn.NeuralNetwork([layer, …]), with all layers",
     "weights": "net.module.parameters()",
     "trainable_variables": "net.module.trainable()",
@@ -437,7 +437,7 @@ NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = {
 
 VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",
-    "requires_grad": "module.freeze(path), or mm.nn.Parameter(…, trainable=False)",
+    "requires_grad": "module.freeze(path), or parameter.trainable = False",
 }
 """Attributes that variables lack."""
 

@@ -22,10 +22,10 @@ def module_lock(module: str, name: str) -> RLock:
     return RLock()
 
 
-def _renew() -> None:
+def _renew_locks() -> None:
     for module, name in _places:
         if module in modules:  # a user may have removed it to import it again
             setattr(modules[module], name, RLock())
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_renew_locks)

@@ -20,8 +20,8 @@ def requests_per_round(share: int, nbytes: int, workers: int) -> int:
     The result keeps that below the worker's own share, or `MIN_ROUND_BYTES` if that is larger, and
     below `MAX_ROUND_BYTES`.
     """
-    fair = max(-(-share // workers), MIN_ROUND_BYTES // nbytes)
-    return max(1, min(fair, share, MAX_ROUND_BYTES // (workers * nbytes)))
+    even_share = max(-(-share // workers), MIN_ROUND_BYTES // nbytes)
+    return max(1, min(even_share, share, MAX_ROUND_BYTES // (workers * nbytes)))
 
 
 def receive_buffer_bytes(size: int, received: Sequence[int], returned: int, workers: int) -> int:

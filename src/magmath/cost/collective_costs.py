@@ -127,8 +127,8 @@ def algorithm_costs(
         return (AlgorithmCost(Algorithm("none", ()), 0.0, 0.0),)
     parts = group_levels(levels, group)
     algorithms = _BUILDERS[kind](levels, parts, group)
-    named = [one for one in algorithms if one.name == name] or algorithms
-    return tuple(_cost(levels, parts, one) for one in named)
+    named = [algorithm for algorithm in algorithms if algorithm.name == name] or algorithms
+    return tuple(_cost(levels, parts, algorithm) for algorithm in named)
 
 
 def algorithm_names() -> list[str]:
@@ -192,8 +192,8 @@ def _reductions(
     """Return the algorithms of allreduce: both gathers after their reversal, and a tree, in which
     members exchange whole operands in a logarithmic number of steps."""
     twice = [
-        Algorithm(one.name, (*one.stages[::-1], *one.stages))
-        for one in _gathers(levels, parts, group)
+        Algorithm(gather.name, (*gather.stages[::-1], *gather.stages))
+        for gather in _gathers(levels, parts, group)
     ]
     tree = tuple(
         CollectiveStage(

@@ -102,13 +102,13 @@ def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
         return _network_seconds(stage, itemsize, link, link.network)
     traffic = stage.traffic.values()
     if link.shared_memory:
-        read = max([one.received for one in traffic], default=0)
+        read = max([worker.received for worker in traffic], default=0)
         return link.barrier + read * itemsize / link.bandwidth
     return max(
         [
-            max(one.received, one.sent) * itemsize / link.bandwidth
-            + max(one.messages_in, one.messages_out) * link.latency
-            for one in traffic
+            max(worker.received, worker.sent) * itemsize / link.bandwidth
+            + max(worker.messages_in, worker.messages_out) * link.latency
+            for worker in traffic
         ],
         default=0.0,
     )

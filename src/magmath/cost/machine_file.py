@@ -75,7 +75,7 @@ class _TableReader:
         self._check_names(device, _DEVICE, "device.")
         rates = self._table(device, "gemm", "device.")
         self._check_names(rates, tuple(DTYPES), "device.gemm.")
-        levels = tuple(self._level(i, one) for i, one in enumerate(self._levels(content)))
+        levels = tuple(self._level(i, table) for i, table in enumerate(self._levels(content)))
         bandwidth = self._number(device, "bandwidth")
         inner, outer = levels[0], levels[-1]
         return Machine(
@@ -99,7 +99,7 @@ class _TableReader:
         tables = content.get("level")
         if not isinstance(tables, list) or not tables:
             raise self._error("level", "at least one table [[level]], the innermost first")
-        return [self._table({"level": one}, "level") for one in tables]
+        return [self._table({"level": table}, "level") for table in tables]
 
     def _level(self, number: int, table: Mapping[str, Any]) -> Level:
         where = f"level[{number}]."

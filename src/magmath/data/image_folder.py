@@ -93,19 +93,19 @@ class ImageFolder:
             f"read as {self.channels}×{self.size}×{self.size})"
         )
 
-    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
+    def read(self, indices: npt.NDArray[np.int64], generator: np.random.Generator) -> Images:
         """Return the images of these files, shape (N, C, size, size)."""
         result = np.empty((len(indices), self.channels, self.size, self.size), np.float32)
         for i, index in enumerate(indices):
-            result[i] = self._readable(int(index), random)
+            result[i] = self._image_or_next(int(index), generator)
         return result
 
-    def _readable(self, index: int, random: np.random.Generator) -> Images:
+    def _image_or_next(self, index: int, generator: np.random.Generator) -> Images:
         """Return the image of a file, or of the next one of its class that is readable."""
         for number in self._of_its_class(index):
             file = self.files[number]
             try:
-                return self._decoded(file, random)
+                return self._decode(file, generator)
             # Decoders of damaged files raise many kinds of exceptions.
             except Exception as error:
                 self._handle_corrupt(file, error)
@@ -140,9 +140,10 @@ class ImageFolder:
                 stacklevel=2,
             )
 
-    def _decoded(self, file: Path, random: np.random.Generator) -> Images:
+    def _decode(self, file: Path, generator: np.random.Generator) -> Images:
         with self._pillow.open(file) as image:
-            box = _random_box(image.size, random) if self.crop == "random" else _centre(image.size)
+            is_random = self.crop == "random"
+            box = _random_box(image.size, generator) if is_random else _centre(image.size)
             return self._pixels(image, box)
 
     def _pixels(self, image: Image, box: tuple[float, float, float, float]) -> Images:
@@ -224,16 +225,16 @@ def _centre(size: tuple[int, int]) -> tuple[float, float, float, float]:
 
 
 def _random_box(
-    size: tuple[int, int], random: np.random.Generator
+    size: tuple[int, int], generator: np.random.Generator
 ) -> tuple[float, float, float, float]:
     """Return a random box within an image of this width and height."""
     width, height = size
     for _ in range(_ATTEMPTS):
-        area = width * height * random.uniform(*_AREA)
-        ratio = np.exp(random.uniform(*np.log(_RATIO)))
+        area = width * height * generator.uniform(*_AREA)
+        ratio = np.exp(generator.uniform(*np.log(_RATIO)))
         box_width, box_height = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
         if 0 < box_width <= width and 0 < box_height <= height:
-            left = random.integers(0, width - box_width + 1)
-            top = random.integers(0, height - box_height + 1)
+            left = generator.integers(0, width - box_width + 1)
+            top = generator.integers(0, height - box_height + 1)
             return float(left), float(top), float(left + box_width), float(top + box_height)
     return _centre(size)

@@ -30,7 +30,9 @@ class Source(Protocol):
     def labels(self) -> npt.NDArray[Any]:
         """The labels or other targets of all samples, (N, …)."""
 
-    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[Any]:
+    def read(
+        self, indices: npt.NDArray[np.int64], generator: np.random.Generator
+    ) -> npt.NDArray[Any]:
         """Return these samples, such as images (N, C, H, W); called by several threads at once."""
 
 
@@ -49,7 +51,9 @@ class _Arrays:
             )
         self._is_image = self._samples.ndim == 4
 
-    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[Any]:
+    def read(
+        self, indices: npt.NDArray[np.int64], generator: np.random.Generator
+    ) -> npt.NDArray[Any]:
         chosen = self._samples[indices]
         return chosen.astype(np.float32, copy=False) if self._is_image else chosen
 
@@ -114,12 +118,12 @@ class Loader(metaclass=KeywordHints):
         self.transforms = tuple(transforms)
         self.shuffle = shuffle
         self.seed = require_seed("Loader: seed", seed)
-        first = min(len(os.sched_getaffinity(0)), 4) if threads is None else threads
-        self._threads = require_integer("Loader: threads", first, 0)
+        initial = min(len(os.sched_getaffinity(0)), 4) if threads is None else threads
+        self._threads = require_integer("Loader: threads", initial, 0)
         self._tuning = ThreadTuning(self._threads) if threads is None else None
         self.drop_last = drop_last
         self._next = 0
-        self._first: Batch | None = None
+        self._example: Batch | None = None
         if not len(self.source.labels):
             raise DataError(
                 "Loader: needs at least one sample, was given none"
@@ -161,14 +165,14 @@ class Loader(metaclass=KeywordHints):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of a sample after the transforms, (C, H, W) of an image."""
-        return self.first[0].shape[1:]
+        return self.example[0].shape[1:]
 
     @property
-    def first(self) -> Batch:
+    def example(self) -> Batch:
         """A batch of the first sample of the source, after the transforms."""
-        if self._first is None:
-            self._first = self._batch(0, 0, np.zeros(1, np.int64))
-        return self._first
+        if self._example is None:
+            self._example = self._batch(0, 0, np.zeros(1, np.int64))
+        return self._example
 
     def __iter__(self) -> Iterator[Batch]:
         number, self._next = self._next, self._next + 1
@@ -199,9 +203,11 @@ class Loader(metaclass=KeywordHints):
         return self._prefetched(epoch, parts)
 
     def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
+        """Return batch `number` of an epoch: the samples with these indices."""
         # From 1: NumPy ignores zeros at the end, and the epoch alone seeds the order.
-        random = np.random.default_rng((self.seed, epoch, number + 1))
-        samples = apply_transforms(self.transforms, self.source.read(indices, random), random)
+        generator = np.random.default_rng((self.seed, epoch, number + 1))
+        samples = self.source.read(indices, generator)
+        samples = apply_transforms(self.transforms, samples, generator)
         targets = np.asarray(self.source.labels)[indices]
         return _in_batch_type(np.asarray(samples)), _in_batch_type(targets)
 

@@ -22,8 +22,8 @@ def random_flip(probability: float = 0.5) -> Transform:
     if not 0 <= probability <= 1:
         raise OptionError(f"random_flip: probability must be in [0, 1], was given {probability}")
 
-    def flip(images: Images, random: np.random.Generator) -> Images:
-        chosen = random.random(len(images)) < probability
+    def flip(images: Images, generator: np.random.Generator) -> Images:
+        chosen = generator.random(len(images)) < probability
         flipped = images.copy()
         flipped[chosen] = images[chosen, ..., ::-1]
         return flipped
@@ -42,11 +42,11 @@ def random_crop(padding: int) -> Transform:
             "; crop with a slice instead"
         )
 
-    def crop(images: Images, random: np.random.Generator) -> Images:
+    def crop(images: Images, generator: np.random.Generator) -> Images:
         count, channels, height, width = images.shape
         border = (padding, padding)
         padded = np.pad(images, ((0, 0), (0, 0), border, border))
-        tops, lefts = random.integers(0, 2 * padding + 1, (2, count))
+        tops, lefts = generator.integers(0, 2 * padding + 1, (2, count))
         result = np.empty((count, channels, height, width), images.dtype)
         for i, (top, left) in enumerate(zip(tops, lefts, strict=True)):
             result[i] = padded[i, :, top : top + height, left : left + width]
@@ -64,7 +64,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
     if not (stds > 0).all():
         raise OptionError(f"normalize: std must be positive, was given {std}")
 
-    def normalized(images: Images, random: np.random.Generator) -> Images:
+    def normalized(images: Images, generator: np.random.Generator) -> Images:
         for values in (means, stds):
             if len(values) not in (1, images.shape[1]):
                 raise ShapeError(
@@ -87,7 +87,7 @@ def resize(size: int | tuple[int, int]) -> Transform:
     if height < 1 or width < 1:
         raise OptionError(f"resize: a size must be positive, was given {size}")
 
-    def resized(images: Images, random: np.random.Generator) -> Images:
+    def resized(images: Images, generator: np.random.Generator) -> Images:
         if images.shape[2:] == (height, width):
             return images
         return _interpolated(_interpolated(images, 2, height), 3, width)
@@ -123,12 +123,12 @@ def pixel_statistics(images: Images) -> tuple[list[float], list[float]]:
 
 
 def apply_transforms(
-    transforms: Sequence[Transform], images: Images, random: np.random.Generator
+    transforms: Sequence[Transform], images: Images, generator: np.random.Generator
 ) -> Images:
     """Return the batch after all transforms. Raises ShapeError if one returns another number of
     samples."""
     for transform in transforms:
-        changed = transform(images, random)
+        changed = transform(images, generator)
         name = getattr(transform, "__name__", repr(transform))
         if changed is None:
             raise DataError(

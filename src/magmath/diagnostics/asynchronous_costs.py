@@ -44,7 +44,7 @@ def explain_asynchronous(
     private = sum(map(_nbytes, _temporaries(program)))
     temporaries = private + sum(costs.temporaries for costs in costs_of_parts)
     memory = temporaries + sum([_nbytes(program.slots[i]) for i in program.inputs])
-    seconds = sum(one.seconds for one in steps)
+    seconds = sum(x.seconds for x in steps)
     text = (
         f"{heading}\neach of {program.workers} workers takes steps on its own, so that an update "
         f"takes {duration(seconds)} of one worker, and the workers make one every "

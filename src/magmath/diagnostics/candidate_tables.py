@@ -7,7 +7,7 @@ of layouts.
 from __future__ import annotations
 
 from magmath.graph import Graph
-from magmath.passes.candidate_cost import CandidateCost, CandidateCosts
+from magmath.passes.candidate_cost import CandidateCost, NodeCosts
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
 from magmath.passes.place import NodeCandidates, node_candidates
@@ -49,7 +49,7 @@ def _table(candidates: NodeCandidates) -> str:
     return "\n".join(lines)
 
 
-def _row(costs: CandidateCosts, cost: CandidateCost, chosen: bool) -> tuple[str, ...]:
+def _row(costs: NodeCosts, cost: CandidateCost, chosen: bool) -> tuple[str, ...]:
     candidate = cost.candidate
     moved, messages = costs.traffic(candidate)
     return (

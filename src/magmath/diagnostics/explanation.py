@@ -157,13 +157,14 @@ class Summed:
 
     def recomputation(self) -> str:
         """Return the cost of second computations in words; "" if there are none."""
-        again = CostTotals.of("", [x for x in self.instructions if x.is_recomputation])
-        if not again.count:
+        recomputed = CostTotals.of("", [x for x in self.instructions if x.is_recomputation])
+        if not recomputed.count:
             return ""
-        first = max(self.total.seconds - again.seconds, 1e-12)
+        first = max(self.total.seconds - recomputed.seconds, 1e-12)
         return (
-            f"{again.count} values are computed again instead of stored, to fit the memory limit: "
-            f"{duration(again.seconds)} predicted, {again.seconds / first:.1%} more"
+            f"{recomputed.count} values are computed again instead of stored, to fit the memory "
+            f"limit: {duration(recomputed.seconds)} predicted, {recomputed.seconds / first:.1%} "
+            f"more"
         )
 
     def worker_seconds(self) -> list[float]:
@@ -181,13 +182,14 @@ class Summed:
         lines = []
         for worker, own_seconds in enumerate(seconds):
             other_seconds = seconds[:worker] + seconds[worker + 1 :]
-            usual = median(other_seconds) if other_seconds else own_seconds
-            if own_seconds > SLOW * usual and own_seconds - usual > MIN_EXCESS:
+            typical_seconds = median(other_seconds) if other_seconds else own_seconds
+            if own_seconds > SLOW * typical_seconds and own_seconds - typical_seconds > MIN_EXCESS:
                 lines.append(
-                    f"worker {worker} computes {own_seconds / usual:.1f} times as long as the "
-                    f"others on equal shares ({duration(own_seconds)}, not {duration(usual)}), and "
-                    f"they wait for it: give it a processor of its own, leave it out, or train "
-                    f"with mm.parallel.Asynchronous, where it takes fewer batches"
+                    f"worker {worker} computes {own_seconds / typical_seconds:.1f} times as long "
+                    f"as the others on equal shares ({duration(own_seconds)}, not "
+                    f"{duration(typical_seconds)}), and they wait for it: give it a processor of "
+                    f"its own, leave it out, or train with mm.parallel.Asynchronous, where it "
+                    f"takes fewer batches"
                 )
         return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """The hoisted values of a compiled function, computed once for each state of its variables.
 
 `passes/hoisting.py` finds them. They are kept while the function exists; the arrays from which they
-are computed are compared by their versions, which change with every assignment.
+are computed are compared by their content ids, which change with every assignment.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 class HoistedGraph:
     """A graph without its hoisted values.
 
-    graph     what each call computes; it reads the hoisted values as leaves
-    hoisted   the source of these leaves
-    versions  the scalars of `graph` that are versions, each with its leaf: one of those of
-              hoisted values, or a leaf of the whole graph
+    graph            what each call computes; it reads the hoisted values as leaves
+    hoisted          the source of these leaves
+    content_scalars  scalars of `graph`, by which a kernel sees whether an operand has changed, and
+                     the leaf of the array whose `content_id` each call passes
     """
 
     graph: Graph
     hoisted: HoistedValues
-    versions: Mapping[Node, Node]
+    content_scalars: Mapping[Node, Node]
 
 
 def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGraph | None:
@@ -57,8 +57,10 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
     hoisted = HoistedValues(engine, values)
     remaining = with_leaves(graph, values, hoisted.leaves)
     unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "scalar"}
-    remaining, versions = freeze_filters(remaining, unchanged | set(hoisted.leaves))
-    return HoistedGraph(remaining, hoisted, versions) if values or versions else None
+    remaining, content_scalars = freeze_filters(remaining, unchanged | set(hoisted.leaves))
+    if not values and not content_scalars:
+        return None
+    return HoistedGraph(remaining, hoisted, content_scalars)
 
 
 @final
@@ -67,7 +69,7 @@ class HoistedValues:
 
     def __init__(self, engine: Engine, values: Sequence[Node]) -> None:
         self._engine = engine
-        self._versions: Sequence[int] | None = None
+        self._content_ids: Sequence[int] | None = None
         self._data: Mapping[Node, RemoteArray] = {}
         self.leaves: list[Node] = []
         if not values:
@@ -93,11 +95,12 @@ class HoistedValues:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        versions = self._engine.runs.versions_of([remote_array_of(leaf) for leaf in self._read])
+        operands = [remote_array_of(leaf) for leaf in self._read]
+        content_ids = self._engine.runs.content_ids_of(operands)
         pool = self._engine.pool
-        failed = pool.has_failures and any(pool.has_failed(x.number) for x in self._data.values())
-        if versions != self._versions or failed:
+        failed = pool.has_failures and any(pool.has_failed(x.array_id) for x in self._data.values())
+        if content_ids != self._content_ids or failed:
             data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
             self._data = dict(zip(self.leaves, data, strict=True))
-            self._versions = versions  # after the data, which another thread may read at once
+            self._content_ids = content_ids  # after the data: another thread may read them at once
         return self._data

@@ -39,7 +39,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
     """
 
     pool: Pool
-    _number: int | None
+    _array_id: int | None
     shape: Shape
     dtype: DType
     layout: Layout
@@ -54,42 +54,43 @@ class RemoteArray(Struct, eq=False, weakref=True):
     """Copies in other layouts, managed by the engine."""
     owner: OwnerReference | None = None
     reuse: int = 0
-    """What identifies the values after its memory got other ones under the same number: negative,
+    """What identifies the values after its memory got other ones under the same id: negative,
     and different for each reuse in this process."""
 
     def __post_init__(self) -> None:
-        if self._number is not None:
-            self.owner = self.pool.track_owner(self, self._number)
+        if self._array_id is not None:
+            self.owner = self.pool.track_owner(self, self._array_id)
 
     @property
-    def number(self) -> int:
-        """The number of the array in its pool, to which it is sent now if it was not before.
+    def array_id(self) -> int:
+        """The id of the array in its pool, to which it is sent now if it was not before.
 
-        It identifies the memory, not the values (`version`): repeated runs and writes of elements
-        put others into it.
+        It identifies the memory, not the values (`content_id`): repeated runs and writes of
+        elements put others into it.
         """
-        if self._number is None:
+        if self._array_id is None:
             assert self.host_array is not None
-            self._number = self.pool.store(self.host_array, self.layout)
-            self.owner = self.pool.track_owner(self, self._number)
+            self._array_id = self.pool.store(self.host_array, self.layout)
+            self.owner = self.pool.track_owner(self, self._array_id)
             if self.pool.is_inline:
                 self.host_array = None  # programs may write into the worker's copy: that is read
-        return self._number
+        return self._array_id
 
     @property
-    def version(self) -> int:
-        """A number that only these values have: that of the array, until its memory is used
+    def content_id(self) -> int:
+        """An integer that only these values have: the id of the array, until its memory is used
         again."""
-        return self.reuse or self.number
+        return self.reuse or self.array_id
 
     def mark_reused(self) -> None:
-        """Record that the memory gets other values under the same number."""
+        """Record that the memory gets other values under the same id."""
         self.reuse = -next(_reuses)
 
     @property
     def is_sent(self) -> bool:
         """True if this process stores the values and has sent a copy of them to the workers."""
-        return self._number is not None and self.host_array is not None and not self.pool.is_inline
+        is_stored_here = self.host_array is not None and not self.pool.is_inline
+        return self._array_id is not None and is_stored_here
 
     @property
     def can_be_kept(self) -> bool:
@@ -99,14 +100,14 @@ class RemoteArray(Struct, eq=False, weakref=True):
     @property
     def has_failed(self) -> bool:
         """True if the run that computes the array is known to have failed."""
-        number = self._number
-        return number is not None and self.pool.has_failures and self.pool.has_failed(number)
+        array_id = self._array_id
+        return array_id is not None and self.pool.has_failures and self.pool.has_failed(array_id)
 
     def local_array(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
         them all, or if the run that computes them is known to have failed."""
         if self.host_array is None and self.pool.is_inline and not self.has_failed:
-            self.host_array = self.pool.local_array(self.number)
+            self.host_array = self.pool.local_array(self.array_id)
         return self.host_array
 
     def fetch(self) -> Tensor:
@@ -118,7 +119,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
             from torch import from_numpy
 
             return from_numpy(self.host_array.copy())
-        return self.pool.get(self.number)
+        return self.pool.get(self.array_id)
 
     @property
     def nbytes(self) -> int:
@@ -127,7 +128,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
 
     def swap(self, other: RemoteArray) -> None:
         """Swap the arrays of this handle and another one."""
-        self._number, other._number = other.number, self.number
+        self._array_id, other._array_id = other.array_id, self.array_id
         self.origin, other.origin = other.origin, self.origin
         self.reuse, other.reuse = other.reuse, self.reuse
         self.fetched_tensor = other.fetched_tensor = None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.run_handle import RunHandle
 
-_NUMBER = attrgetter("_number")
+_ARRAY_ID = attrgetter("_array_id")
 MAX_RESULTS = 4
 """Results of a program that are kept for reuse."""
 BOUND_TIME = 16
@@ -44,24 +44,25 @@ MAX_CALLS = 16
 
 @final
 class ResultBuffers:
-    """The results of a run, and the calls that recompute them, by the numbers of the operands."""
+    """The results of a run, and the calls that recompute them, by the ids of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
     def __init__(self, data: list[RemoteArray]) -> None:
         self.data = data
-        self.leaves = [leaf_of(one) for one in data]
+        self.leaves = [leaf_of(array) for array in data]
         self.calls: dict[tuple[int, ...], Callable[[Sequence[Number]], object]] = {}
 
 
 @final
 class RepeatedRuns:
-    """The runs of a program without targets that runs again and again.
+    """The runs of one program without targets, one for each call of a compiled function.
 
-    compiled  the program, and `graph` its graph
-    draws     runs take numbers from counters (`run_numbers`)
-    last      the last run through the engine, or None
-    keeps     True if runs may write into the memory of former results
+    `compiled` is the program, and `graph` its graph; with `draws`, runs take numbers from counters
+    (`run_numbers`). `repeated_calls` has the provenance of such calls.
+
+    last           the last run through the engine, or None
+    reuses_memory  True if runs may write into the memory of former results
 
     If all arrays are small, the results are computed in this process (`EagerProgram`), as far as it
     stores the operands: with workers in other threads or processes at once, with the inline worker
@@ -79,7 +80,7 @@ class RepeatedRuns:
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= MAX_BYTES_INLINE
-        self.keeps = small and pool.is_inline and pool.memory_limit is None
+        self.reuses_memory = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
         self._excess = 0
         """The time of bound runs, in prepared calls, less the prepared calls since."""
@@ -87,7 +88,7 @@ class RepeatedRuns:
 
     def run(self, arrays: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
         """Return the results for these operands; the caller references their leaves, then calls
-        `keep`.
+        `offer_for_reuse`.
 
         Raises as `ProgramRuns.start`.
         """
@@ -96,23 +97,25 @@ class RepeatedRuns:
             computed = self._computed_here(arrays, numbers)
             if computed is not None:
                 return computed
-        results = self._free() if self.keeps and engine.runs.profiler is None else None
+        results: ResultBuffers | None = None
+        if self.reuses_memory and engine.runs.profiler is None:
+            results = self._take_unreferenced()
         if results is None:
-            data, self.last = engine.runs.start(self.compiled, arrays, numbers)
-            results = ResultBuffers(data)
+            new_data, self.last = engine.runs.start(self.compiled, arrays, numbers)
+            results = ResultBuffers(new_data)
             self._count_bound_run()
         else:
-            operands = tuple(map(_NUMBER, arrays))  # properties take time
+            operands = tuple(map(_ARRAY_ID, arrays))  # properties take time
             if None in operands:
-                operands = tuple([x.number for x in arrays])
+                operands = tuple([x.array_id for x in arrays])
             call = results.calls.get(operands)
             if call is None:
-                call = self._ready(results, arrays)
+                call = self._prepare_call(results, arrays)
                 self._count_bound_run()
             elif self._excess:
                 self._excess -= 1
-            for one in results.data:
-                one.mark_reused()
+            for data in results.data:
+                data.mark_reused()
             engine.pool.run_prepared(call, operands, numbers)
         if self._draws:
             commit_reservations()
@@ -133,7 +136,7 @@ class RepeatedRuns:
     def _count_bound_run(self) -> None:
         """Count a run that was bound to its memory; choose eager runs if this happens often."""
         self._excess += BOUND_TIME
-        if self.keeps and self._excess > MAX_EXCESS:
+        if self.reuses_memory and self._excess > MAX_EXCESS:
             self._is_eager = self._eager is not None
             self._excess = 0
             self._results.clear()
@@ -176,31 +179,33 @@ class RepeatedRuns:
         replicated = self._engine.environment.replicated
         return [x._replace(layout=replicated(x.shape, shared=True)) for x in self.compiled.results]
 
-    def keep(self, results: ResultBuffers) -> None:
-        """Cache results for reuse once they have no other references, if `keeps` is true."""
-        if self.keeps and not self._is_eager:
+    def offer_for_reuse(self, results: ResultBuffers) -> None:
+        """Keep results, whose memory a later run may reuse once they have no other references; do
+        nothing if runs reuse no memory."""
+        if self.reuses_memory and not self._is_eager:
             self._results.append(results)
 
-    def _free(self) -> ResultBuffers | None:
-        """Remove cached results without other references from the cache and return them; None if
-        there are none."""
-        cached = self._results
+    def _take_unreferenced(self) -> ResultBuffers | None:
+        """Remove kept results without other references from the list and return them; None if there
+        are none."""
+        kept = self._results
         try:
-            for _ in range(len(cached)):
-                results = cached.popleft()
+            for _ in range(len(kept)):
+                results = kept.popleft()
                 if are_unreferenced(results.leaves, results.data):
                     return results
-                cached.append(results)
-            if len(cached) >= MAX_RESULTS:
-                cached.popleft()
+                kept.append(results)
+            if len(kept) >= MAX_RESULTS:
+                kept.popleft()
         except IndexError:  # another thread has removed them
             pass
         return None
 
-    def _ready(
+    def _prepare_call(
         self, results: ResultBuffers, arrays: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
+        """Return a call that computes these results from these operands, and store it."""
         runs = self._engine.runs
-        operands, outputs = runs.numbers_of(arrays), runs.numbers_of(results.data)
-        call = self._engine.pool.prepare_run(self.compiled.identifier, operands, outputs)
+        operands, outputs = runs.array_ids_of(arrays), runs.array_ids_of(results.data)
+        call = self._engine.pool.prepare_run(self.compiled.program_id, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

@@ -277,7 +277,7 @@ def has_fallible_runs() -> bool:
     return current_engine is not None and current_engine.runs.has_fallible_runs
 
 
-def eager_leaf(node: Node) -> Node | None:
+def leaf_of_new_node(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = current_engine

@@ -35,10 +35,10 @@ class ArenaMemory:
         self.can_move = self.is_shared = self._common is not None
         self._owner: MemoryOwner | None = None  # of a block that was taken from the shared ones
         self._program = program
-        self.block = self._reserved()
+        self.block = self._reserve()
 
-    def _reserved(self) -> Block:
-        """Return memory for the arena; an error carries the user's line of the largest
+    def _reserve(self) -> Block:
+        """Reserve and return memory for the arena; an error carries the user's line of the largest
         temporary."""
         try:
             if self._common is None:
@@ -55,7 +55,7 @@ class ArenaMemory:
 
     def update(self) -> None:
         """Use the block that programs share now, which may become larger."""
-        self.block = self._reserved()
+        self.block = self._reserve()
 
     def take_own(self, owner: MemoryOwner) -> None:
         """Give the program a block of its own: between the steps of a run of many, callbacks of the

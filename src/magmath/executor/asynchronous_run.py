@@ -46,9 +46,10 @@ class OneWorkerMemory:
 
     def peer(self, block: Block, rank: int) -> torch.Tensor:
         """Return a block's memory."""
-        return self.heap.leader(block) if block in self.shared else self.heap.local(block)
+        in_shared = block in self.shared
+        return self.heap.shared_memory_of(block) if in_shared else self.heap.local(block)
 
-    def leader(self, block: Block) -> torch.Tensor:
+    def shared_memory_of(self, block: Block) -> torch.Tensor:
         """Return a block's memory."""
         return self.peer(block, 0)
 
@@ -131,7 +132,7 @@ class AsynchronousRun:
     def _take_steps(self, run: ServerRun, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""
         servers, step = self._servers, self._step
-        compute = run.prepared(step.compute, self._compute)
+        compute = run.prepare(step.compute, self._compute)
         reports, last = self._context.rank == 0, time.perf_counter()
         while (number := servers.take()) is not None:
             versions = servers.copy()
@@ -164,7 +165,7 @@ class _StepStates:
         self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
         for stored, private in self._pairs:
             private.copy_(stored)
-        self._advance = run.prepared(step.advance, advance)
+        self._advance = run.prepare(step.advance, advance)
         self._steps = 0
 
     def advance(self, steps: int) -> None:

@@ -110,7 +110,7 @@ class CallList:
         depend on one another (moves on the progress thread, and filled memory), or an instruction
         has another number of calls on the new tensors.
         """
-        if self._async_moves or tensors.context.heap.fills:
+        if self._async_moves or tensors.context.heap.should_fill:
             return None
         program = tensors.program
         segment_at = {position: segment for segment in segments for position in segment}

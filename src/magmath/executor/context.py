@@ -28,8 +28,8 @@ class Memory(Protocol):
     def peer(self, block: Block, rank: int, /) -> torch.Tensor:
         """Return a block's memory on a worker."""
 
-    def leader(self, block: Block, /) -> torch.Tensor:
-        """Return the memory that stores shared arrays."""
+    def shared_memory_of(self, block: Block, /) -> torch.Tensor:
+        """Return the memory in which a shared array is stored: that of the host's first worker."""
 
 
 def no_progress_thread() -> ProgressThread | None:
@@ -112,8 +112,8 @@ class Context:
         return self.native and self.device.type == "cuda" and current_thread() is main_thread()
 
     def threads_of_all(self) -> AbstractContextManager[None]:
-        """Return a context in which kernels use the threads of all workers of this host, which
-        wait."""
+        """Return a context manager within which kernels use the threads of all workers of this
+        host, which wait."""
         from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)

@@ -202,8 +202,9 @@ def _runs(binding: Binding, waiting: set[int]) -> list[range]:
     instructions, begin = program.instructions, program.prologue
     runs = []
     for position in range(begin, len(instructions) + 1):
-        one = instructions[position] if position < len(instructions) else None
-        if isinstance(one, Call) and one.workspace is None and position not in waiting:
+        instruction = instructions[position] if position < len(instructions) else None
+        is_local_call = isinstance(instruction, Call) and instruction.workspace is None
+        if is_local_call and position not in waiting:
             continue
         if position - begin >= MIN_CALLS:
             runs.append(range(begin, position))

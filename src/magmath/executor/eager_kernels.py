@@ -11,7 +11,7 @@ import torch
 from magmath.comm.local_group import LocalGroup
 from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line
-from magmath.executor.numpy_fast_path import silent_context
+from magmath.executor.numpy_fast_path import context_without_fp_warnings
 from magmath.executor.prepared_kernels import PreparedKernel, call_kernel, prepared_kernel
 from magmath.graph import Node
 from magmath.memory.chunk_sources import PrivateSource
@@ -45,7 +45,7 @@ class EagerKernels:
             signature.prepared_kernel if signature is not None else None
         ) or prepared_kernel(node)
         out = np.empty(node.shape, prepared.type)
-        run: Any = silent_context().run
+        run: Any = context_without_fp_warnings().run
         try:
             if prepared.function is not None:
                 run(prepared.function, *operands, out)

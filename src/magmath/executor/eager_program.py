@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.executor.eager_kernels import EagerKernels
 from magmath.executor.error_context import attach_user_line
-from magmath.executor.numpy_fast_path import silent_context
+from magmath.executor.numpy_fast_path import context_without_fp_warnings
 from magmath.executor.prepared_kernels import number_array
 from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
@@ -109,7 +109,7 @@ class EagerProgram:
 
         An error carries the line that built the node.
         """
-        run: Any = silent_context().run
+        run: Any = context_without_fp_warnings().run
         try:
             if numbers:
                 results: Any = run(self._program, *arrays, *numbers)

@@ -20,7 +20,7 @@ from magmath.executor.bindings import Bindings
 from magmath.executor.bound_calls import synchronization
 from magmath.executor.concurrent_run import ConcurrentRun
 from magmath.executor.context import Context
-from magmath.executor.numpy_fast_path import silent_context, without_fp_warnings
+from magmath.executor.numpy_fast_path import context_without_fp_warnings, without_fp_warnings
 from magmath.executor.run_failures import RunFailures
 from magmath.executor.step_loop import StepLoop
 from magmath.executor.tiers import Tiers
@@ -42,7 +42,7 @@ class Executable:
     def __init__(self, program: Program, context: Context) -> None:
         # Invalid data must be found before variables are overwritten, unless they are restored.
         on_gpu = context.device.type != "cpu"
-        reports_late = on_gpu and (program.checks_late or not program.donated)
+        reports_late = on_gpu and (program.reports_late or not program.donated)
         failures = RunFailures(context.device if reports_late else None)
         self.program = program
         self.context = context = replace(context, failures=failures)
@@ -81,11 +81,12 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
-        with self._denormals():
+        with self._flushing_denormals():
             return self._run(inputs, outputs, scalars, steps, poll)
 
-    def _denormals(self) -> AbstractContextManager[object]:
-        """Return a context in which denormal numbers count as 0 if they do so in this program."""
+    def _flushing_denormals(self) -> AbstractContextManager[object]:
+        """Return a context manager within which denormal numbers count as 0, if they do so in this
+        program."""
         on_cpu = self.context.device.type == "cpu"
         if not (on_cpu and self.program.flushes_denormals and self.context.flush_denormals):
             return nullcontext()
@@ -151,13 +152,14 @@ class Executable:
         blocks = blocks_of(inputs, outputs)
         find, failures = self._bindings.find, self.context.failures
         fixed = None if self._bindings.memory.can_move else find(blocks, inputs, outputs)
-        run, heap, within = self._tiers.run, self.context.heap, silent_context()
+        run, heap = self._tiers.run, self.context.heap
+        without_warnings = context_without_fp_warnings()
         scalars_of_program = self._bindings.scalars
         reports_late = failures.device is not None
         input_blocks = {stored.block for stored in inputs}
         new_blocks = (
             [stored.block for stored in outputs if stored.block not in input_blocks]
-            if heap.fills
+            if heap.should_fill
             else []
         )
 
@@ -168,7 +170,7 @@ class Executable:
                 scalars_of_program.write(scalars)
             for block in new_blocks:
                 heap.fill(block)
-            within.run(run, fixed or find(blocks, inputs, outputs))
+            without_warnings.run(run, fixed or find(blocks, inputs, outputs))
             if reports_late:
                 failures.raise_first()
 
@@ -201,7 +203,7 @@ class Executable:
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
-        with self._denormals():
+        with self._flushing_denormals():
             values = binding.run_timed(steps, seconds)
         self.context.comm.barrier()
         self.context.failures.raise_first()

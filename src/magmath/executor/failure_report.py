@@ -33,7 +33,7 @@ class FailureReport:
         return error
 
 
-def reported(reports: Collection[FailureReport]) -> list[Exception]:
+def read_errors(reports: Collection[FailureReport]) -> list[Exception]:
     """Return the errors that code has reported in records of one device since the last call; the
     host waits for the device once."""
     if not torch.stack([report.record[0] for report in reports]).any():

@@ -305,16 +305,16 @@ class FusedLoops:
         text = template.format(*values, cast=cast, one=literal(1, dtype))
         return f"{cast}({text})" if dtype.kind != "bool" and call.operation != "astype" else text
 
-    def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:
+    def _is_read_elsewhere(self, index: int, position: int, members: set[int]) -> bool:
         """Return True if an element of a slot must be stored: it is read outside of the program, by
         another loop or step, or before it is computed."""
-        stored: int | None = slot
+        stored: int | None = index
         while stored is not None:  # the slot, and those in whose memory it is stored
-            record = self._slots[stored]
-            if record.kind != "temporary" or record.is_peer_readable:
+            slot = self._slots[stored]
+            if slot.kind != "temporary" or slot.is_peer_readable:
                 return True
-            stored = record.alias
-        return any(reader < position or reader not in members for reader in self._readers[slot])
+            stored = slot.alias
+        return any(reader < position or reader not in members for reader in self._readers[index])
 
 
 def _part_loop(members: Sequence[_Member]) -> PartLoop[_Member]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line
-from magmath.executor.numpy_fast_path import silent_context
+from magmath.executor.numpy_fast_path import context_without_fp_warnings
 from magmath.executor.prepared_kernels import (
     WholeTile,
     call_kernel,
@@ -44,7 +44,7 @@ def interpret(
     values: dict[Node, _Value] = {}
     free: defaultdict[WholeTile, list[LocalArray]] = defaultdict(list)
     try:
-        silent_context().run(_compute, context, order, requested, views, values, free)
+        context_without_fp_warnings().run(_compute, context, order, requested, views, values, free)
     except BaseException:
         _release([array for array, _ in values.values()], context)
         raise
@@ -83,7 +83,7 @@ def _compute(
             whole, function = prepared.whole, prepared.function
             free_list = free[whole]
             out = free_list.pop() if free_list else whole.spec.allocate(context.heap)
-            if context.heap.fills:
+            if context.heap.should_fill:
                 context.heap.fill(out.block)
             values[node] = out, free_list
             views[node] = view = out.view

@@ -125,14 +125,14 @@ def _binding(
     return bind(program, context, inputs, outputs, scalars, block, arena.offsets), counters
 
 
-def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
+def _operand(program: Program, index: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
     """Allocate an array, with valid values in the memory of all workers."""
-    record = program.slots[slot]
-    stored = LocalArray.allocate(heap, record.layout, record.dtype, rank)
-    random = torch.Generator().manual_seed(slot)
+    slot = program.slots[index]
+    stored = LocalArray.allocate(heap, slot.layout, slot.dtype, rank)
+    random = torch.Generator().manual_seed(index)
     for worker in range(program.workers) if shared else (rank,):
-        tile = tile_tensor(heap, stored.block, record.layout, record.dtype, worker)
-        if record.dtype.is_floating:
+        tile = tile_tensor(heap, stored.block, slot.layout, slot.dtype, worker)
+        if slot.dtype.is_floating:
             tile.uniform_(*VALUES, generator=random)
         else:
             tile.zero_()

@@ -143,10 +143,10 @@ def _array(access: Access) -> object:
     return access.begin if access.elsewhere else access.location
 
 
-def have_conflict(one: Member, other: Member) -> bool:
+def have_conflict(member: Member, other: Member) -> bool:
     """Return True if the order of two members matters."""
-    return any(x.has_conflict(y) for x in one.accesses for y in other.accesses)
+    return any(x.has_conflict(y) for x in member.accesses for y in other.accesses)
 
 
-def _can_disturb(one: Member, other: Member) -> bool:
-    return any(x.can_disturb(y) for x in one.accesses for y in other.accesses)
+def _can_disturb(member: Member, other: Member) -> bool:
+    return any(x.can_disturb(y) for x in member.accesses for y in other.accesses)

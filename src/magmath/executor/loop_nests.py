@@ -133,10 +133,10 @@ def _can_join(nest: Sequence[PartLoop[MemberType]], loop: PartLoop[MemberType]) 
     return prod(pieces) <= MAX_RECTANGLES
 
 
-def _should_precede(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
-    """Return True if one loop must be complete before the other begins."""
-    for x in [access for member in one.members for access in member.accesses]:
-        place = one.place_of(x)
+def _should_precede(loop: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
+    """Return True if a loop must be complete before another one begins."""
+    for x in [access for member in loop.members for access in member.accesses]:
+        place = loop.place_of(x)
         for y in [access for member in other.members for access in member.accesses]:
             if x.has_conflict(y):
                 elsewhere = x.elsewhere or y.elsewhere or place is None

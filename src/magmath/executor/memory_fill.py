@@ -23,7 +23,7 @@ def fills_of(
     `segments`: the segment of each position inside one. Temporaries whose lifetime begins within a
     segment are not filled.
     """
-    if not tensors.context.heap.fills or not positions:
+    if not tensors.context.heap.should_fill or not positions:
         return [], {}
     program, comm = tensors.program, tensors.context.comm
     in_prologue = _touched(program, program.instructions[: program.prologue])

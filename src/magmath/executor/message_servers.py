@@ -106,7 +106,7 @@ class _ServerThread:
                 active = self._requests.size
                 while active:
                     worker = self._requests.probe()
-                    kind, first, second, _ = self._received(worker)
+                    kind, first, second, _ = self._receive(worker)
                     if kind == _Request.END:
                         active -= 1
                     else:
@@ -115,7 +115,7 @@ class _ServerThread:
             self.error = error
             self._requests.abort()
 
-    def _received(self, worker: int) -> list[int]:
+    def _receive(self, worker: int) -> list[int]:
         header = torch.empty(4, dtype=torch.int64)
         self._requests.exchange([], [(worker, header)])
         numbers: list[int] = header.tolist()
@@ -147,7 +147,7 @@ class _ServerThread:
             self._rules.stop(worker)
         else:
             self._waiting.append((worker, kind))
-        while any(self._permit(*one) for one in list(self._waiting)):
+        while any(self._permit(*request) for request in list(self._waiting)):
             continue
 
     def _permit(self, worker: int, kind: _Request) -> bool:
@@ -243,7 +243,7 @@ class MessageServers(Servers):
     def _create_server(self, server: int, run: ServerRun) -> _Server:
         """Return a server of this worker, for the arrays that its thread has."""
         try:
-            step: ServerStep = run.prepared(self._step.updates[server], self._executables[server])
+            step: ServerStep = run.prepare(self._step.updates[server], self._executables[server])
         except Exception as error:
             step = partial(_raise, error)
 

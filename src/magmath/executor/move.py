@@ -16,7 +16,7 @@ from magmath.layout import Layout, plan_redistribution
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
-from magmath.ops.kernel_binding import add, as_signed, is_numpy_only
+from magmath.ops.kernel_binding import add_tensors, as_signed, is_numpy_only
 from magmath.ops.sums import identity_element
 from magmath.program.instructions import Redistribute
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 COMBINE: dict[str, Callable[..., Any]] = {
-    "sum": add,
+    "sum": add_tensors,
     "prod": torch.mul,
     "max": torch.maximum,
     "min": torch.minimum,

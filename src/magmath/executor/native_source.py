@@ -87,16 +87,16 @@ class Arguments:
         self._can_report = can_report
         self._names: dict[Hashable, str] = {}
 
-    def operand(self, slot: int) -> NativeOperand:
+    def operand(self, index: int) -> NativeOperand:
         """Return a slot as an operand of the source; constants as literals."""
-        record = self.tensors.program.slots[slot]
-        if record.kind == "constant":
-            require_native_type(record.dtype)
-            assert record.value is not None
-            assert not isinstance(record.value, complex), "which has no native type"
-            value = literal(record.value, record.dtype)
-            return NativeOperand("", (), record.dtype, value)
-        return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
+        slot = self.tensors.program.slots[index]
+        if slot.kind == "constant":
+            require_native_type(slot.dtype)
+            assert slot.value is not None
+            assert not isinstance(slot.value, complex), "which has no native type"
+            value = literal(slot.value, slot.dtype)
+            return NativeOperand("", (), slot.dtype, value)
+        return self.array(self.tensors.own(index), lambda tensors: tensors.own(index))
 
     def array(self, tensor: torch.Tensor, find: TensorFinder) -> NativeOperand:
         """Return a tensor as an operand of the source; 0-d tensors as one element."""
@@ -134,12 +134,12 @@ class Arguments:
             tuple(slots[i].shape for i in call.inputs),
         )
 
-    def tile(self, slot: int) -> Tile:
-        """Return this worker's tile of an array."""
-        record = self.tensors.program.slots[slot]
-        tiles = record.layout.tiles(self.tensors.rank)
-        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in record.shape)
-        if not all(index.is_range for index in tile):
+    def tile(self, index: int) -> Tile:
+        """Return this worker's tile of a slot."""
+        slot = self.tensors.program.slots[index]
+        tiles = slot.layout.tiles(self.tensors.rank)
+        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in slot.shape)
+        if not all(index_set.is_range for index_set in tile):
             raise NoNativeForm("a tile of several separate ranges")
         return tile
 

@@ -24,11 +24,11 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
-_SILENT = Context()
-_SILENT.run(np.seterr, all="ignore")
+_WITHOUT_WARNINGS = Context()
+_WITHOUT_WARNINGS.run(np.seterr, all="ignore")
 
 
-silent_context = _SILENT.copy
+context_without_fp_warnings = _WITHOUT_WARNINGS.copy
 """Returns a new context for one call, in which NumPy emits no floating-point warnings: to enter a
 context takes less time than `np.errstate`."""
 
@@ -41,7 +41,7 @@ def without_fp_warnings(
 
     `np.errstate` does the same but takes ten times as long.
     """
-    return silent_context().run(function, *args, **kwargs)
+    return context_without_fp_warnings().run(function, *args, **kwargs)
 
 
 def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Sequence[DType]) -> bool:

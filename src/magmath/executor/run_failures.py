@@ -8,7 +8,7 @@ from typing import final
 import torch
 
 from magmath.executor.error_context import set_in_step
-from magmath.executor.failure_report import FailureReport, reported
+from magmath.executor.failure_report import FailureReport, read_errors
 from magmath.program.instructions import Instruction
 
 
@@ -50,7 +50,7 @@ class RunFailures:
     def read(self) -> None:
         """Add the failures that kernels of a GPU have reported."""
         if self._reports:
-            self.errors += reported(self._reports.values())
+            self.errors += read_errors(self._reports.values())
 
     def raise_first(self) -> None:
         """Raise the first failure of a completed run."""

@@ -53,7 +53,7 @@ class ServerRun:
     counts: Mapping[int, int]
     steps: int
 
-    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> ServerStep:
+    def prepare(self, part: WorkerProgram, executable: StepExecutable) -> ServerStep:
         """Return a call that runs a part once."""
         inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
         return executable.prepare_steps(inputs, outputs, [self.scalars[i] for i in part.scalars])
@@ -163,7 +163,7 @@ class SharedServers(Servers):
         self._updates: list[ServerStep] = []
         try:
             pairs = zip(self._step.updates, self._executables, strict=True)
-            self._updates = [run.prepared(*pair) for pair in pairs]
+            self._updates = [run.prepare(*pair) for pair in pairs]
         except Exception as failure:
             self._error = failure
 
@@ -171,9 +171,9 @@ class SharedServers(Servers):
         return self._clock.take(self._run.steps)
 
     def copy(self) -> list[int]:
-        return [self._copied(server) for server in range(len(self._executables))]
+        return [self._copy(server) for server in range(len(self._executables))]
 
-    def _copied(self, server: int) -> int:
+    def _copy(self, server: int) -> int:
         arrays = self._run.arrays
         with self._clock.copying(server) as version:
             for shared, private in self._step.copies[server]:

@@ -73,7 +73,7 @@ class Tensors:
     def _typed(self, index: int, rank: int, block: Block, offset: int) -> torch.Tensor:
         """Return bytes of a block, at an offset, as the tensor of a slot."""
         slot, blocks = self.program.slots[index], self.context.memory
-        memory = blocks.leader(block) if slot.layout.shared else blocks.peer(block, rank)
+        memory = blocks.shared_memory_of(block) if slot.layout.shared else blocks.peer(block, rank)
         shape = slot.layout.local_shape(rank)
         nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
         values = memory[offset : offset + nbytes].view(to_torch(slot.dtype))
@@ -82,13 +82,13 @@ class Tensors:
         stored = values.view([shape[d] for d in slot.order])
         return stored.permute([slot.order.index(d) for d in range(len(shape))])
 
-    def memory_of(self, slot: int) -> torch.Tensor:
+    def memory_of(self, index: int) -> torch.Tensor:
         """Return the bytes of a temporary that owns memory. If all workers share them, only worker
         0 gets them, the others no bytes."""
         assert self.block is not None
-        record = self.program.slots[slot]
-        memory, offset = self.context.memory.peer(self.block, self.rank), self.offsets[slot]
-        nbytes = record.local_bytes if not record.layout.shared or self.rank == 0 else 0
+        slot = self.program.slots[index]
+        memory, offset = self.context.memory.peer(self.block, self.rank), self.offsets[index]
+        nbytes = slot.local_bytes if not slot.layout.shared or self.rank == 0 else 0
         return memory[offset : offset + nbytes]
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
@@ -102,7 +102,7 @@ class Tensors:
             self.of(x, rank)
         base = self.of(alias, rank)
         layout = self.program.slots[index].layout
-        if self.program.slots[index].leading:
+        if self.program.slots[index].is_at_beginning:
             shape = torch.Size(layout.local_shape(rank))
             return base.view(-1)[: shape.numel()].view(shape)
         start = self.program.slots[index].start

@@ -55,8 +55,8 @@ class LaneMemory:
             return memory
         return memory[lane * self.nbytes : (lane + 1) * self.nbytes]
 
-    def leader(self, block: Block) -> torch.Tensor:
-        """Return the memory that stores shared arrays."""
+    def shared_memory_of(self, block: Block) -> torch.Tensor:
+        """Return the memory in which a shared array is stored: that of the first lane."""
         return self.peer(block, 0)
 
 
@@ -83,8 +83,8 @@ class Lanes:
                 self.block = context.heap.allocate(nbytes, "the temporaries of a team")
         _all_lanes.add(self)
 
-    def forked(self) -> None:
-        """Create new threads: a forked process has none of its parent's."""
+    def replace_threads(self) -> None:
+        """Create new threads, in a forked process, which has none of its parent's."""
         self.threads = _thread_pool(self.program.workers)
 
     def close(self) -> None:
@@ -112,16 +112,15 @@ class Team(Executor):
         self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
         memory = LaneMemory(context.heap, lanes.block, lanes.arena.nbytes)
-        lane_context = replace(context, lanes=memory, progress_thread=no_progress_thread)
+        common = replace(context, lanes=memory, progress_thread=no_progress_thread)
         contexts = [
-            replace(lane_context, comm=self._group.communicator(lane))
-            for lane in range(program.workers)
+            replace(common, comm=self._group.communicator(lane)) for lane in range(program.workers)
         ]
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
             self._bindings = [
-                bind(program, one, inputs, outputs, scalars, lanes.block, offsets)
-                for one in contexts
+                bind(program, lane_context, inputs, outputs, scalars, lanes.block, offsets)
+                for lane_context in contexts
             ]
         self._lanes = _executors(lanes.forms, contexts, self._bindings)
         self._failed = False  # lanes that have failed are not in step
@@ -151,13 +150,13 @@ class Team(Executor):
 
         def lane(function: Callable[[], Result]) -> Result:
             with flushed_here(flush):
-                return self._guarded(function)
+                return self._run_lane(function)
 
         threads = self._shared.threads
         futures = [threads.submit(lane, function) for function in work[1:]]
         errors: list[BaseException] = []
         try:
-            result = self._guarded(work[0])
+            result = self._run_lane(work[0])
         except BaseException as error:
             errors.append(error)
         errors += [failure for future in futures if (failure := future.exception()) is not None]
@@ -165,7 +164,7 @@ class Team(Executor):
             raise min(errors, key=lambda error: isinstance(error, WorkerLost))
         return result
 
-    def _guarded(self, function: Callable[[], Result]) -> Result:
+    def _run_lane(self, function: Callable[[], Result]) -> Result:
         try:
             return function()
         except BaseException:
@@ -196,16 +195,16 @@ def _executors(
 
 def _thread_pool(lanes: int) -> ThreadPoolExecutor:
     """Return threads for all lanes but the first, which is the caller's thread."""
-    one = partial(torch.set_num_threads, 1)
-    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=one)
+    initializer = partial(torch.set_num_threads, 1)
+    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=initializer)
 
 
 _all_lanes: WeakSet[Lanes] = WeakSet()
 
 
-def _forked() -> None:
+def _replace_threads_of_fork() -> None:
     for lanes in _all_lanes:
-        lanes.forked()
+        lanes.replace_threads()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_replace_threads_of_fork)

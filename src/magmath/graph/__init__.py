@@ -1,5 +1,5 @@
-"""Nodes, graphs and operation records: the representation of a user's expressions before they are
-computed."""
+"""Nodes, graphs and definitions of operations: the representation of a user's expressions before
+they are computed."""
 
 from magmath.core.shapes import Shape
 from magmath.graph.application import apply, apply_to
@@ -12,6 +12,7 @@ from magmath.graph.evaluation_state import (
 )
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
+from magmath.graph.node_collection import collecting_new_nodes
 from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.operation import (
     CollectiveKernel,
@@ -19,7 +20,6 @@ from magmath.graph.operation import (
     Operation,
     WeakResult,
     make_node,
-    recording_nodes,
 )
 from magmath.graph.provenance.expression_recipes import recipe_of, recipe_of_nodes
 from magmath.graph.provenance.operand_references import (
@@ -48,12 +48,12 @@ __all__ = [
     "add_user_array",
     "apply",
     "apply_to",
+    "collecting_new_nodes",
     "make_node",
     "provenance_of",
     "read_leaves",
     "recipe_of",
     "recipe_of_nodes",
-    "recording_nodes",
     "rewrite",
     "set_provenance",
     "set_value",

@@ -165,31 +165,31 @@ class Graph:
 
         Values of scalars, data of inputs and identities of variables are not part of it.
         """
-        number = {node: i for i, node in enumerate(self.nodes)}
-        entries = tuple([_entry(node, number) for node in self.nodes])
-        targets = tuple(None if t is None else number[t] for t in self.targets)
-        outputs = tuple(number[node] for node in self.outputs)
-        return entries, outputs, targets, tuple(number[node] for node in self.emitted)
+        position_of = {node: i for i, node in enumerate(self.nodes)}
+        entries = tuple([_entry(node, position_of) for node in self.nodes])
+        targets = tuple(None if t is None else position_of[t] for t in self.targets)
+        outputs = tuple(position_of[node] for node in self.outputs)
+        return entries, outputs, targets, tuple(position_of[node] for node in self.emitted)
 
     def __str__(self) -> str:
-        number = {node: i for i, node in enumerate(self.nodes)}
+        position_of = {node: i for i, node in enumerate(self.nodes)}
         lines = []
-        for node, i in number.items():
-            arguments = [f"%{number[source]}" for source in node.inputs]
+        for node, i in position_of.items():
+            arguments = [f"%{position_of[source]}" for source in node.inputs]
             arguments += [f"{k}={v}" for k, v in node.attributes.items()]
             layout = f" {node.layout}" if node.layout is not None else ""
             call = f"{node.name}({', '.join(arguments)})"
             lines.append(f"%{i} = {call} {list(node.shape)}:{node.dtype}{layout}")
-        lines.append("return " + ", ".join(f"%{number[node]}" for node in self.outputs))
+        lines.append("return " + ", ".join(f"%{position_of[node]}" for node in self.outputs))
         if self.emitted:
-            lines.append("emit " + ", ".join(f"%{number[node]}" for node in self.emitted))
+            lines.append("emit " + ", ".join(f"%{position_of[node]}" for node in self.emitted))
         return "\n".join(lines)
 
 
-def _entry(node: Node, number: dict[Node, int]) -> Hashable:
+def _entry(node: Node, position_of: dict[Node, int]) -> Hashable:
     if node.operation.is_leaf:
         return node.operation.name, node.shape, node.dtype.name, node.layout
-    sources = tuple([number[source] for source in node.inputs])
+    sources = tuple([position_of[source] for source in node.inputs])
     if node.signature is not None:
         return node.signature, sources, node.layout
     return node.name, tuple(node.attributes.items()), sources, node.layout

@@ -1,4 +1,4 @@
-"""Nodes and operation records: the two types refer to each other, so they share a file.
+"""Nodes and definitions of operations: the two types refer to each other, so they share a file.
 
 A node is one operation applied to inputs, with its shape, dtype and user's line. It is built when
 the user writes the operation, so that errors are reported there. Leaves get their values from a
@@ -9,13 +9,10 @@ until the place pass chooses one, except for leaves whose data are stored alread
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import prod
-from threading import local
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 from weakref import ref
@@ -23,7 +20,6 @@ from weakref import ref
 from msgspec import Struct, field
 
 from magmath.core.dtypes import DType
-from magmath.core.module_locks import module_lock
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import BoundCall
 from magmath.graph.arithmetic import Arithmetic
@@ -217,63 +213,15 @@ def make_node(
             reads_version = True
         if not node.is_of_numbers:
             is_of_numbers = False
-    return _new_node(
+    return new_node(
         operation, inputs, attributes, shape, dtype, layout, line, value, signature, depth,
         reads_version, is_of_numbers,
     )  # fmt: skip
 
 
-_new_node: Callable[..., Node] = Node
-
-
-@final
-class _Recordings(local):
-    """The sets to which the blocks of `recording_nodes` of a thread add new nodes."""
-
-    def __init__(self) -> None:
-        self.sets: list[set[Node]] = []
-
-
-_recordings = _Recordings()
-_recording_blocks = 0
-"""The number of these blocks in all threads. Without one, `make_node` looks for no sets."""
-_recording_lock = module_lock(__name__, "_recording_lock")
-"""Reentrant: a handler of a signal may trace as well."""
-
-
-def _recorded_node(*fields: Any) -> Node:
-    node = Node(*fields)
-    for nodes in _recordings.sets:
-        nodes.add(node)
-    return node
-
-
-def _count_recording_blocks(change: int) -> None:
-    global _new_node, _recording_blocks
-    with _recording_lock:
-        _recording_blocks += change
-        _new_node = _recorded_node if _recording_blocks else Node
-
-
-def _forget_other_threads() -> None:
-    """Count only the blocks of this thread, the only one that a forked process has."""
-    _count_recording_blocks(len(_recordings.sets) - _recording_blocks)
-
-
-os.register_at_fork(after_in_child=_forget_other_threads)
-
-
-@contextmanager
-def recording_nodes() -> Iterator[set[Node]]:
-    """Return a set to which `make_node` adds the nodes that this thread makes in this block."""
-    new_nodes = set[Node]()
-    _recordings.sets.append(new_nodes)
-    _count_recording_blocks(1)
-    try:
-        yield new_nodes
-    finally:
-        _count_recording_blocks(-1)
-        _recordings.sets.pop()
+new_node: Callable[..., Node] = Node
+"""Makes a node from its fields: `Node`, except while a thread collects its new nodes
+(`node_collection`)."""
 
 
 @final
@@ -297,7 +245,7 @@ def _nothing() -> None:
     return None
 
 
-# Operation records
+# Definitions of operations
 
 
 ShapeAndType = tuple[Shape, DType]
@@ -402,9 +350,9 @@ class CheckedOperands:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
-    """One operation.
+    """The definition of an operation: its shape rule, gradient, index letters, kernels and costs.
 
-    What it computes:
+    A `Node` is one application of it. What it computes:
 
     infer             (*inputs, **attributes) → (shape, dtype); raises for invalid operands
     axes              node → index notation (graph/index_notation.py)

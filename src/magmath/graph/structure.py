@@ -34,29 +34,29 @@ def structure_of(
     scalars, data of inputs and identities of variables are not part of the key.
     """
     key: list[Hashable] = []
-    number: dict[Node, int] = {}
+    position_of: dict[Node, int] = {}
     leaves: list[Node] = []
     count = 0
     for node in (*order, *[leaf for leaf in targets if leaf is not None]):
         leaf = node if node.operation.is_leaf else node.value
         if leaf is not None:
-            position = number.get(leaf)
+            position = position_of.get(leaf)
             if position is None:
-                position = number[leaf] = count
+                position = position_of[leaf] = count
                 count += 1
                 leaves.append(leaf)
                 key += (leaf.operation.name, leaf.shape, leaf.dtype.name, leaf.layout)
-            number[node] = position
+            position_of[node] = position
             continue
-        sources = [number[source] for source in node.inputs]
+        sources = [position_of[source] for source in node.inputs]
         if node.signature is not None:
             key.append(node.signature.id)
             key += sources
         else:
             key += (node.operation.name, tuple(node.attributes.items()), tuple(sources))
         key.append(node.layout)
-        number[node] = count
+        position_of[node] = count
         count += 1
-    key.append(tuple([number[node] for node in outputs]))
-    key.append(tuple([None if leaf is None else number[leaf] for leaf in targets]))
+    key.append(tuple([position_of[node] for node in outputs]))
+    key.append(tuple([None if leaf is None else position_of[leaf] for leaf in targets]))
     return Structure(tuple(key), leaves)

@@ -98,7 +98,7 @@ class FreeProcessors:
         count = self._count()
         if self._used < self._all and count != self._all:  # user code has set another number
             self._all = count
-            self._set(count)
+            self._set_thread_count(count)
         elif self._used < self._all:
             self._set_count(self._used)
 
@@ -127,13 +127,13 @@ class FreeProcessors:
             if self._used == self._all:  # the last trial did not help, or this is the first one
                 self._retry, longest = now + self._pause, RETRY_SECONDS[1]
                 self._pause = min(2 * self._pause, longest)
-            self._set(max(1, self._used - ceil(waiting)))
+            self._set_thread_count(max(1, self._used - ceil(waiting)))
         elif self._used == self._all:
             self._pause = RETRY_SECONDS[0]
         elif now >= self._retry:
-            self._set(self._all)
+            self._set_thread_count(self._all)
 
-    def _set(self, count: int) -> None:
+    def _set_thread_count(self, count: int) -> None:
         global has_limited
         has_limited = has_limited or count < self._all
         self._used = count

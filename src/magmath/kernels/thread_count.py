@@ -186,8 +186,8 @@ def _park_team(path: str) -> None:
     is_created = threading.Event()
 
     def park() -> None:
-        harmless = ctypes.cast(library.omp_get_max_threads, ctypes.c_void_p)
-        library.GOMP_parallel(harmless, None, ctypes.c_uint(max(size, 2)), ctypes.c_uint(0))
+        function = ctypes.cast(library.omp_get_max_threads, ctypes.c_void_p)
+        library.GOMP_parallel(function, None, ctypes.c_uint(max(size, 2)), ctypes.c_uint(0))
         is_created.set()
         threading.Event().wait()
 

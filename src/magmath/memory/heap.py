@@ -29,7 +29,7 @@ from magmath.core.debugging import FILL_BYTE
 from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MemoryLimitError, StateError
 from magmath.memory.chunk_sources import ChunkSource
-from magmath.memory.holes import Holes
+from magmath.memory.free_ranges import FreeRanges
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 
 _MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
@@ -78,7 +78,7 @@ class Heap:
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
     limit         maximum of `reserved`, or None
-    fills         fill what is allocated with FILL_BYTE (`core/debugging.py`)
+    should_fill   fill what is allocated with FILL_BYTE (`core/debugging.py`)
 
     Counters: `allocations` (calls), `chunks` (allocated), and in bytes `in_use`, `peak` (the
     largest that `in_use` has been) and `reserved` (in chunks, without what is returned).
@@ -91,17 +91,17 @@ class Heap:
         alignment: int = ALIGNMENT,
         chunk_bytes: int = CHUNK_BYTES,
         limit: int | None = None,
-        fills: bool = False,
+        should_fill: bool = False,
     ) -> None:
-        self.fills = fills
+        self.should_fill = should_fill
         self._source = source
         self._alignment = alignment
         self._chunk_bytes = chunk_bytes
         self._limit = limit
         self._chunks: list[tuple[Tensor | None, ...] | None] = []
         self._lengths: dict[int, int] = {}
-        self._holes = Holes()
-        self._returned = Holes()  # ranges whose pages the system has
+        self._free_ranges = FreeRanges()
+        self._returned = FreeRanges()  # ranges whose pages the system has
         self.reclaimers: list[Callable[[], None]] = []
         # By size, the (chunk, begin) of free small blocks, as a priority queue.
         self._free_small: dict[int, list[tuple[int, int]]] = {}
@@ -145,21 +145,21 @@ class Heap:
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
-        if self.fills:
+        if self.should_fill:
             self.fill(block)
         return block
 
     def fill(self, block: Block) -> None:
-        """Fill a block before it stores another value (`fills`)."""
+        """Fill a block before it stores another value (`should_fill`)."""
         self.local(block).fill_(FILL_BYTE)
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
-        """Allocate at the beginning of the smallest sufficient hole."""
-        if not self._holes.has_fit(size):
+        """Allocate at the beginning of the smallest sufficient free range."""
+        if not self._free_ranges.has_fit(size):
             self._merge_small()
-        if not self._holes.has_fit(size):
+        if not self._free_ranges.has_fit(size):
             self._grow(size, holder)
-        return self._holes.take(size)
+        return self._free_ranges.take(size)
 
     def free(self, block: Block) -> None:
         """Free a block. Raises StateError if it is not allocated."""
@@ -172,14 +172,14 @@ class Heap:
         if length <= _SMALL_BYTES:
             heappush(self._free_small.setdefault(length, []), (chunk, begin))
         else:
-            self._holes.merge(chunk, begin, length)
+            self._free_ranges.merge(chunk, begin, length)
 
     def _merge_small(self) -> None:
-        """Convert the free small blocks to ordinary holes."""
+        """Convert the free small blocks to ordinary free ranges."""
         free_blocks, self._free_small = self._free_small, {}
         for length, positions in free_blocks.items():
             for chunk, begin in positions:
-                self._holes.merge(chunk, begin, length)
+                self._free_ranges.merge(chunk, begin, length)
 
     def local(self, block: Block) -> Tensor:
         """Return this worker's memory of a block: a uint8 tensor of its `nbytes`."""
@@ -205,8 +205,9 @@ class Heap:
         nbytes = math.prod(shape) * dtype.itemsize
         return View(None, self.local(block)[:nbytes].view(to_torch(dtype)).view(shape))
 
-    def leader(self, block: Block) -> Tensor:
-        """Return rank 0's memory of a block. Raises as `peer`."""
+    def shared_memory_of(self, block: Block) -> Tensor:
+        """Return the memory in which a shared array is stored: that of the host's first worker, of
+        rank 0. Raises as `peer`."""
         return self.peer(block, 0)
 
     def peer(self, block: Block, rank: int) -> Tensor:
@@ -232,11 +233,11 @@ class Heap:
         self._views.clear()
         self._bytes.clear()
         unused: Counter[int] = Counter()
-        for length, chunk, _ in (*self._holes, *self._returned):
+        for length, chunk, _ in (*self._free_ranges, *self._returned):
             unused[chunk] += length
         for chunk, length in unused.items():
             if length == self._lengths[chunk]:
-                self.reserved -= self._holes.remove_chunk(chunk)
+                self.reserved -= self._free_ranges.remove_chunk(chunk)
                 self._returned.remove_chunk(chunk)
                 del self._lengths[chunk]
                 self._chunks[chunk] = None
@@ -245,7 +246,7 @@ class Heap:
         """Return all memory to the system, including allocated blocks."""
         self._chunks.clear()
         tables = (self._lengths, self._holders, self._free_small, self._views, self._bytes)
-        for table in (*tables, self._holes, self._returned):
+        for table in (*tables, self._free_ranges, self._returned):
             table.clear()
         self.in_use = self.reserved = 0
 
@@ -253,17 +254,17 @@ class Heap:
         return (nbytes + self._alignment - 1) & -self._alignment
 
     def _grow(self, size: int, holder: object) -> None:
-        """Provide a hole of `size` bytes."""
+        """Provide a free range of `size` bytes."""
         length = max(size, self._rounded(self._chunk_bytes))
         if self._is_over_limit(length):
             self.trim()
             length = size if self._is_over_limit(length) else length
         if self._is_over_limit(size):
             self._make_room(size, holder)
-        if self._holes.has_fit(size):
+        if self._free_ranges.has_fit(size):
             return
         if self._returned.has_fit(size):
-            self._holes.merge(*self._returned.take(size), size)
+            self._free_ranges.merge(*self._returned.take(size), size)
             self.reserved += size
             return
         memory = self._source.chunk(length)
@@ -271,30 +272,30 @@ class Heap:
         self._chunks[number] = memory
         self._lengths[number] = length
         self.reserved += length
-        self._holes.add(number, 0, length)
+        self._free_ranges.add(number, 0, length)
 
     def _make_room(self, size: int, holder: object) -> None:
         """Call the reclaimers, and return unused chunks and pages, until `size` bytes can be
-        reserved or a hole has them. Raises MemoryLimitError if that is impossible."""
+        reserved or a free range has them. Raises MemoryLimitError if that is impossible."""
         assert self._limit is not None
         if self.in_use + size > self._limit:
             for reclaim in self.reclaimers:
                 reclaim()
             self.trim()
-        if self._holes.has_fit(size):
+        if self._free_ranges.has_fit(size):
             return
         if self._is_over_limit(size) and self.in_use + size <= self._limit:
-            self._return_holes()
+            self._return_free_ranges()
         if self._is_over_limit(size):
             raise self._too_large(size, holder)
 
-    def _return_holes(self) -> None:
-        """Return the pages of all holes to the system, if the source can return parts of
+    def _return_free_ranges(self) -> None:
+        """Return the pages of all free ranges to the system, if the source can return parts of
         chunks."""
-        for length, chunk, begin in list(self._holes):
+        for length, chunk, begin in list(self._free_ranges):
             if not self._source.return_unused(self.local(Block(chunk, begin, length))):
                 return
-            self._holes.remove(chunk, begin, length)
+            self._free_ranges.remove(chunk, begin, length)
             self._returned.merge(chunk, begin, length)
             self.reserved -= length
 

@@ -21,7 +21,7 @@ class LocalArray:
 
     block    its memory, the same block of the heap on every worker
     view     this worker's tile, of the layout's local shape: for a layout of boxes flat; for a
-             shared layout the whole array, in the leader's memory
+             shared layout the whole array, in the memory of the host's first worker
     """
 
     block: Block
@@ -86,6 +86,6 @@ def tile_tensor(heap: Heap, block: Block, layout: Layout, dtype: DType, rank: in
     """
     if rank == heap.rank and not layout.shared:
         return heap.view(block, dtype, layout.local_shape(rank)).tensor
-    memory = heap.leader(block) if layout.shared else heap.peer(block, rank)
+    memory = heap.shared_memory_of(block) if layout.shared else heap.peer(block, rank)
     nbytes = layout.local_size(rank) * dtype.itemsize
     return memory[:nbytes].view(to_torch(dtype)).view(layout.local_shape(rank))

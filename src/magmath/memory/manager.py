@@ -293,7 +293,9 @@ def _heap(name: str) -> Heap:
         else:
             source = PrivateSource(torch.device("cpu" if kind == "host" else name))
         limit = memory_share(1) if kind == "host" else None
-        _heaps[name] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit, fills=debugging().fill)
+        _heaps[name] = Heap(
+            source, chunk_bytes=_CHUNK_BYTES, limit=limit, should_fill=debugging().fill
+        )
     return _heaps[name]
 
 

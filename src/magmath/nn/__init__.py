@@ -6,7 +6,7 @@
 | `nn.Parameter`, buffers | `variables.py` |
 | `nn.Linear`, `nn.Conv2d`, … | `layers/`, one file for each family |
 | `nn.functional` | `functional.py`, which collects those of `convolution.py`, `pooling.py`, … |
-| losses | `losses.py` |
+| losses | `losses/`: of classes, of bits, and element by element |
 | `nn.init` | `initializers.py` |
 | `torch.autocast` | `mixed_precision.py` |
 | `torchvision.models` | `zoo/` |

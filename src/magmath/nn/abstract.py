@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variables.variable import is_plain_array
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
@@ -22,7 +23,6 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import topological
 from magmath.nn.call_state import CALLS
 from magmath.ops.leaves import input_leaf
-from magmath.transform.python_effects import is_plain_array
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike

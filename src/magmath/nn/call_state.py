@@ -18,6 +18,8 @@ class CallState(local):
                     attributes, such as their last output, is no setting of the user
     hooks           the hooks of the contexts that are open, see `forward_hooks.py`
     abstract_calls  the number of active calls with abstract inputs, see `abstract.py`
+    materialized    the attributes of modules that the outermost call has made variables of, each
+                    with its module, name and former value
     forced_modes    the identities of the modules of active `Module.mode` blocks, in which the mode
                     of these does not depend on their state
     """
@@ -26,6 +28,7 @@ class CallState(local):
         self.modules: list[object] = []
         self.hooks: list[ForwardHook] = []
         self.abstract_calls = 0
+        self.materialized: list[tuple[object, str, Any]] = []
         self.forced_modes: frozenset[int] = frozenset()
 
 

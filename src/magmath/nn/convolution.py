@@ -64,7 +64,7 @@ def conv(
         x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups,
         line=user_line(),
     )  # fmt: skip
-    return _biased(name, Array(node), bias)
+    return _with_bias(name, Array(node), bias)
 
 
 @general
@@ -132,7 +132,7 @@ def conv_transpose(
         x.node, weight.node, space=extents, stride=strides, padding=padded, dilation=dilations,
         groups=groups, line=user_line(),
     )  # fmt: skip
-    return _biased(name, Array(node), bias)
+    return _with_bias(name, Array(node), bias)
 
 
 def _transposed_space(
@@ -185,7 +185,7 @@ def _steps(name: str, stride: Size, dilation: Size, count: int) -> tuple[Shape, 
     return sizes(f"{name}: stride", stride, count), sizes(f"{name}: dilation", dilation, count)
 
 
-def _biased(name: str, y: Array, bias: Array | None) -> Array:
+def _with_bias(name: str, y: Array, bias: Array | None) -> Array:
     if bias is None:
         return y
     if not hasattr(bias, "shape"):

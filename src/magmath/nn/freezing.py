@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from magmath.arrays.variables.variable import Variable
-from magmath.arrays.variables.variable_list import TRAINABLE_FLAGS
-from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import OptionError
 from magmath.nn.variables import Parameter
 
@@ -35,14 +33,16 @@ def set_trainable(
             f"{operation}: no parameter has the path {selection!r} or one below it; the paths are "
             f"{', '.join([path for path, _ in parameters])}"
         )
+    chosen: list[Parameter] = []
     for path, parameter in selected:
         if not isinstance(parameter, Parameter):
             raise OptionError(
                 f"{operation}: {path} is a variable and always trained; make it an "
                 f"mm.nn.Parameter(value)"
             )
+        chosen.append(parameter)
+    for parameter in chosen:
         parameter.trainable = trainable
-    invalidate_captures(TRAINABLE_FLAGS)
 
 
 def can_select(selection: Filter, path: str) -> bool:

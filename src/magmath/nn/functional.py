@@ -55,7 +55,7 @@ from magmath.nn.dropout import dropout
 from magmath.nn.grid_sampling import affine_grid, grid_sample
 from magmath.nn.layer_input import checked_padding_row
 from magmath.nn.linear import bilinear, linear
-from magmath.nn.losses import labels_for_classes
+from magmath.nn.losses.class_labels import labels_for_classes
 from magmath.nn.normalization import (
     batch_moments,
     batch_norm,

@@ -23,7 +23,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
             f"{weight.shape}; {remedy or 'the last extent of x is the first one of the weight'}"
         )
     y = x @ weight
-    return _biased("linear", y, bias, weight.shape[-1])
+    return _with_bias("linear", y, bias, weight.shape[-1])
 
 
 def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -39,10 +39,10 @@ def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> 
             f"{x1.shape} and {x2.shape}; give inputs with these last axes and equal other axes"
         )
     y = einsum("...i,kij,...j->...k", x1, weight, x2)
-    return _biased("bilinear", y, bias, weight.shape[0])
+    return _with_bias("bilinear", y, bias, weight.shape[0])
 
 
-def _biased(name: str, y: Array, bias: Array | None, units: int) -> Array:
+def _with_bias(name: str, y: Array, bias: Array | None, units: int) -> Array:
     """Return y (…, units) plus the bias of the units."""
     check_shape(name, "bias", bias, (units,), "a number for each unit of the weight")
     return y if bias is None else y + bias

@@ -23,7 +23,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import float64, int64
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import apply
-from magmath.nn.losses import class_mask
+from magmath.nn.losses.class_labels import class_mask
 from magmath.ops import creation
 
 __all__ = [

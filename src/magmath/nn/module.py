@@ -29,8 +29,8 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
-from magmath.engine.traces.tracing import Scope, Trace
-from magmath.errors import DTypeError, OptionError
+from magmath.engine.traces.tracing import TraceScope
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
@@ -93,15 +93,31 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
                 outputs = call(self, *args, **kwargs)
             else:
                 outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
+        except (ShapeError, DTypeError):
+            if len(active) == 1:
+                _undo_materialization()
+            raise
         finally:
             active.pop()
         if not active:
+            CALLS.materialized.clear()
             self._name_new_variables()
         for hook in CALLS.hooks:
             hook(self, outputs)
         return outputs
 
     return wrapped
+
+
+def _undo_materialization() -> None:
+    """Defer again the variables that a call with an input of a wrong shape or type has made."""
+    for module, name, deferred in reversed(CALLS.materialized):
+        vars(module)[name] = deferred
+        deferred.forget()
+        invalidate_captures(module)
+    if CALLS.materialized:
+        CALLS.materialized.clear()
+        invalidate_inventories()
 
 
 def _first_input(layer: Module, x: Any) -> Any:
@@ -112,7 +128,7 @@ def _first_input(layer: Module, x: Any) -> Any:
     return asarray(x)
 
 
-def _depend_on_module(trace: Trace | Scope, module: Module) -> None:
+def _depend_on_module(trace: TraceScope, module: Module) -> None:
     """Record that a traced function depends on the state of a module that it calls."""
     if CALLS.modules:
         trace.depend_on_state(module)
@@ -189,7 +205,8 @@ class Module(metaclass=KeywordHints):
             invalidate_inventories()
             invalidate_captures(self)
         elif name == "training":
-            invalidate_captures(vars(self).get("_mode"))
+            if id(self) not in CALLS.forced_modes:  # otherwise it is temporary
+                invalidate_captures(vars(self).get("_mode"))
         elif not (CALLS.modules or tracing.current() is not None or _is_equal(former, value)):
             invalidate_captures(self)  # compiled functions have read the former value
 
@@ -229,6 +246,8 @@ class Module(metaclass=KeywordHints):
             part = self.__dict__.get(name)
             if isinstance(part, Deferred):
                 setattr(self, name, part.make(shape, dtype))
+                if CALLS.modules:
+                    CALLS.materialized.append((self, name, part))
 
     def _current_inventory(self) -> Inventory[Module]:
         """Return the parts, whether or not all are built."""
@@ -316,10 +335,11 @@ class Module(metaclass=KeywordHints):
     # modes --------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Module:
-        """Set training mode (dropout, batch statistics) in all modules; return the module."""
-        for module in self.modules():
-            if module.training is not mode:
-                module.training = mode
+        """Set training mode (dropout, batch statistics) in all modules; return the module.
+
+        Inner modules that override this method decide for themselves and the modules in them.
+        """
+        set_training(self, mode)
         return self
 
     def eval(self) -> Module:
@@ -328,13 +348,12 @@ class Module(metaclass=KeywordHints):
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
-        """Set training or evaluation mode in all modules within this block."""
+        """Set training or evaluation mode in all modules within this block, as `train` does."""
         former = [(module, module.training) for module in self.modules()]
-        for module, _ in former:  # temporary, so no compiled function is traced again
-            object.__setattr__(module, "training", training)
         outer = CALLS.forced_modes
         CALLS.forced_modes = outer.union([id(module) for module, _ in former])
         try:
+            self.train(training)
             yield
         finally:
             CALLS.forced_modes = outer
@@ -464,6 +483,19 @@ class Module(metaclass=KeywordHints):
         """
         self._built_inventory("load")
         load(self, path, strict)
+
+
+def set_training(root: Module, mode: bool) -> None:
+    """Set the mode of a module and those in it, by the overrides of `train` of inner modules."""
+    overriding: list[str] = []
+    for path, module in root.named_modules():
+        if path.startswith(tuple(overriding)):
+            continue
+        if path and type(module).train is not Module.train:
+            module.train(mode)
+            overriding.append(f"{path}.")
+        elif module.training is not mode:
+            module.training = mode
 
 
 _METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(value))

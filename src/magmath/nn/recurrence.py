@@ -283,14 +283,16 @@ def _sequence(
             x = drop(x)
         outputs = []
         for i in range(first, first + directions):
-            hidden, last = _scanned(kind, x, weights[i], initial[i], backwards=i > first)
+            hidden, last = _outputs_of_direction(
+                kind, x, weights[i], initial[i], backwards=i > first
+            )
             outputs.append(hidden)
             last_states.append(last)
         x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
     return x, tuple(stack(list(values)) for values in zip(*last_states, strict=True))
 
 
-def _scanned(
+def _outputs_of_direction(
     kind: RecurrentKind,
     x: Array,
     weights: DirectionWeights,

@@ -60,7 +60,7 @@ def interpolate(
         )
     if antialias and kind not in ("linear", "cubic"):
         raise OptionError(f"interpolate: antialias has no meaning for mode {mode!r}; leave it out")
-    if align_corners is not None and kind not in ("linear", "cubic"):
+    if align_corners and kind not in ("linear", "cubic"):
         raise OptionError(
             f"interpolate: align_corners has no meaning for mode {mode!r}; leave it out"
         )
@@ -232,8 +232,8 @@ def channel_shuffle(x: Array, groups: int) -> Array:
     x = as_array("channel_shuffle", x)
     check_images("channel_shuffle", x.shape, None)
     n, _, *space = x.shape
-    each = _check_channels("channel_shuffle", x, groups)
-    parts = reshape(x, (n, groups, each, *space))
+    channels = _check_channels("channel_shuffle", x, groups)
+    parts = reshape(x, (n, groups, channels, *space))
     return reshape(swapaxes(parts, 1, 2), x.shape)
 
 

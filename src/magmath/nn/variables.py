@@ -12,6 +12,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import TRAINABLE_FLAGS
 from magmath.core.dtypes import DType, as_dtype, float32, int64
 from magmath.core.integers import require_seed
 from magmath.core.precision_state import PRECISION
@@ -19,6 +20,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.stream_ranges import (
     GENERATOR_STREAMS,
     MODULE_STREAMS,
@@ -52,13 +54,13 @@ class Parameter(Variable):
 
     value      an array, a number, or a function f(shape, dtype=…) that returns the initial value
     shape      the shape, if `value` is a number or a function
-    trainable  True if `Module.trainable` lists it, see `Module.freeze`
 
-    A module with a parameter as an attribute names it by its path, such as "blocks.3.conv.weight".
+    Its attribute `trainable` is True if `Module.trainable` lists it; `Module.freeze` sets it. A
+    module with a parameter as an attribute names it by its path, such as "blocks.3.conv.weight".
     In a traced function the initial value is computed immediately.
     """
 
-    __slots__ = ("trainable",)
+    __slots__ = ("_trainable",)
 
     @property
     def _node(self) -> Node:  # type: ignore[override]
@@ -95,7 +97,17 @@ class Parameter(Variable):
             )
         super().__init__("parameter", data)
         _count_variable()
-        self.trainable = True
+        self._trainable = True
+
+    @property
+    def trainable(self) -> bool:
+        """True if training updates it; compiled functions that have read it are traced again."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        self._trainable = trainable
+        invalidate_captures(TRAINABLE_FLAGS)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -279,6 +291,10 @@ class Deferred:
                 f"shapes {self._made.shape} and {tuple(shape)}; share layers of equal sizes"
             )
         return self._made
+
+    def forget(self) -> None:
+        """Make another variable at the next call, perhaps with another shape."""
+        self._made = None
 
 
 def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> Any:

@@ -40,8 +40,8 @@ def immutable_padding(operation: str, padding: Padding, count: int) -> Padding:
     OptionError for padding that is none of `count` dimensions."""
     if not isinstance(padding, str) and _is_sequence(padding):
         padding = tuple(padding)
-    one = (1,) * count
-    pads(operation, padding, one, one, one, one)
+    ones = (1,) * count
+    pads(operation, padding, ones, ones, ones, ones)
     return padding
 
 

@@ -22,7 +22,7 @@ from magmath.ops.sums import sum_
 from magmath.ops.type_rules import numpy_name
 
 
-def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
+def _infer_created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
     return shape, dtype
 
 
@@ -42,7 +42,7 @@ def _emit_full(w: Writer, call: NativeCall) -> None:
 
 FULL = Operation(
     name="full",
-    infer=_created,
+    infer=_infer_created,
     axes=_created_axes,
     reduction=None,
     vjp=lambda node, g: (sum_(g),),
@@ -85,7 +85,7 @@ def _iota_reference(*, shape: Shape, dtype: DType, axis: int) -> Any:
 
 IOTA = Operation(
     name="iota",
-    infer=_created,
+    infer=_infer_created,
     axes=_created_axes,
     reduction=None,
     vjp=no_gradient,
@@ -152,7 +152,7 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
 def _random(name: str, fill: str, native: Emitter | None, flops: float) -> Operation:
     return Operation(
         name=name,
-        infer=_created,
+        infer=_infer_created,
         axes=_created_axes,
         reduction=None,
         vjp=no_gradient,
@@ -188,7 +188,7 @@ def _permutation_reference(
 
 PERMUTATION = Operation(  # the first of 0 … below-1 in random order; each worker draws all of them
     name="random_permutation",
-    infer=_created,
+    infer=_infer_created,
     axes=lambda node: ",->.",
     reduction=None,
     vjp=no_gradient,

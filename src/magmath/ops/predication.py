@@ -39,9 +39,9 @@ def branch(predicate: Node, inputs: Iterable[Node]) -> Node:
     return apply(BRANCH, predicate, *read)
 
 
-def branch_result(value: Node, of: Node) -> Node:
+def branch_result(value: Node, branch_node: Node) -> Node:
     """Mark a value as a result of a branch. It depends on nothing but what the branch reads."""
-    return apply(BRANCH_RESULT, value, of)
+    return apply(BRANCH_RESULT, value, branch_node)
 
 
 OPERATIONS = {record.name: record for record in (BRANCH, BRANCH_RESULT)}

@@ -2,8 +2,8 @@
 
 The derivative of a product by one of its factors is the product of the other factors. total / x is
 wrong at zeros, and so are all higher derivatives of formulas that treat zeros apart. So a product
-is differentiated as a tree, and a running product as a scan, of multiplications of two numbers,
-whose derivatives are multiplications too.
+is differentiated as a tree, and a running product as a prefix scan, of multiplications of two
+numbers, whose derivatives are multiplications too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def products_of_others(x: Node, axes: tuple[int, ...]) -> Node:
     flat = reshape(
         permute(x, order), (*[x.shape[d] for d in kept_dims], prod(x.shape[d] for d in axes))
     )
-    products = _others(flat, len(kept_dims))
+    products = _products_of_others_along(flat, len(kept_dims))
     moved = reshape(products, tuple([x.shape[d] for d in order]))
     return permute(moved, tuple(map(order.index, range(x.ndim))))
 
 
-def _others(x: Node, axis: int) -> Node:
+def _products_of_others_along(x: Node, axis: int) -> Node:
     extent = x.shape[axis]
     if extent < 2:
         return full(x.shape, constant(1, x.dtype))
@@ -45,7 +45,7 @@ def _others(x: Node, axis: int) -> Node:
     odd = extent % 2
     last = slice_along(x, axis, 2 * half, extent)
     pairs = first * second
-    above = _others(apply(CONCAT, pairs, last, axis=axis) if odd else pairs, axis)
+    above = _products_of_others_along(apply(CONCAT, pairs, last, axis=axis) if odd else pairs, axis)
     of_pairs = slice_along(above, axis, 0, half) if odd else above
     parts = [of_pairs * second, of_pairs * first]
     return apply(CONCAT, *parts, *[slice_along(above, axis, half, half + 1)] * odd, axis=axis)
@@ -78,18 +78,18 @@ def products_of_others_in_segments(x: Node, before: Node, behind: Node, axis: in
     sides = []
     for number, direction in ((before, 1), (behind, -1)):
         has_others = call("less", constant(0, number.dtype), number)
-        others = where(has_others, _moved(x, axis, direction, 1), _one(x))
+        others = where(has_others, _moved(x, axis, direction, 1), _ones_like(x))
         step = 1
         while step < x.shape[axis]:
             further = _moved(others, axis, direction * step, 1)
             is_within = call("less_equal", constant(step, number.dtype), number)
-            others = others * where(is_within, further, _one(x))
+            others = others * where(is_within, further, _ones_like(x))
             step *= 2
         sides.append(others)
     return sides[0] * sides[1]
 
 
-def _one(x: Node) -> Node:
+def _ones_like(x: Node) -> Node:
     return constant(1, x.dtype)
 
 

@@ -35,29 +35,30 @@ def _prod_vjp(node: Node, g: Node) -> Gradients:
     return (expand_reduced(node, g) * products_of_others(x, node.attributes["axis"]),)
 
 
-def _same(dtype: DType) -> DType:
+def _same_dtype(dtype: DType) -> DType:
     return dtype
 
 
-def _bool(_: DType) -> DType:
+def _bool_dtype(_: DType) -> DType:
     return bool_
 
 
 _RECORDS = (
     SUM,
     reduction_record("prod", "numeric", accumulator_dtype, _prod_vjp, np.prod, "prod"),
-    reduction_record("max", "real", _same, _extremum_vjp, np.max, "amax"),
-    reduction_record("min", "real", _same, _extremum_vjp, np.min, "amin"),
-    reduction_record("any", "bool", _bool, no_gradient, np.any, "any"),
-    reduction_record("all", "bool", _bool, no_gradient, np.all, "all"),
+    reduction_record("max", "real", _same_dtype, _extremum_vjp, np.max, "amax"),
+    reduction_record("min", "real", _same_dtype, _extremum_vjp, np.min, "amin"),
+    reduction_record("any", "bool", _bool_dtype, no_gradient, np.any, "any"),
+    reduction_record("all", "bool", _bool_dtype, no_gradient, np.all, "all"),
 )
 REDUCTIONS = {record.name: record for record in _RECORDS}
+_OF_TRUTH_VALUES = {"max": "any", "min": "all", "prod": "all"}
 
 
 def reduction_of(name: str, dtype: DType) -> str:
-    """Return the name of the reduction of `dtype`: the maximum of truth values is `any`, and their
-    minimum `all`."""
-    return {"max": "any", "min": "all"}.get(name, name) if dtype.kind == "bool" else name
+    """Return the name of the reduction of `dtype`: the maximum of truth values is `any`, their
+    minimum and their product are `all`."""
+    return _OF_TRUTH_VALUES.get(name, name) if dtype.kind == "bool" else name
 
 
 def reduce(

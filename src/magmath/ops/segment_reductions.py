@@ -59,14 +59,15 @@ def _kernel(name: str) -> Kernel:
     def bind(call: KernelCall) -> BoundCall:
         if not is_on_host(call):
             return through_host(bind, call)
-        axis, held = call.attributes["axis"], call.tiles[0][call.attributes["axis"]]
+        axis = call.attributes["axis"]
+        stored: IndexSet = call.tiles[0][axis]
         x, starts, out = call.inputs[0].numpy(), call.inputs[1].numpy(), call.out.numpy()
-        if held.size == call.shapes[0][axis]:
+        if stored.size == call.shapes[0][axis]:
             return lambda: reduceat(x, starts, axis, x.dtype, out)
         identity = _identity(name, call)
 
         def run() -> None:
-            bounds = np.append(_number_below(held, starts), held.size)
+            bounds = np.append(_count_below(stored, starts), stored.size)
             is_stored = bounds[1:] > bounds[:-1]
             call.out.fill_(identity)
             if is_stored.any():
@@ -86,11 +87,11 @@ def _identity(name: str, call: KernelCall) -> float:
     return identity_element(name, from_torch(call.out.dtype))
 
 
-def _number_below(held: IndexSet, positions: Any) -> Any:
+def _count_below(indices: IndexSet, positions: Any) -> Any:
     """Return the number of indices of a set that are less than each position."""
-    firsts, stops = held.segments()
+    firsts, stops = indices.segments()
     lengths = stops - firsts
-    before = np.append(np.cumsum(lengths) - lengths, held.size)
+    before = np.append(np.cumsum(lengths) - lengths, indices.size)
     segment = np.searchsorted(stops, positions, side="right")
     within = positions - np.append(firsts, positions.max(initial=0))[segment]
     return before[segment] + np.maximum(within, 0)

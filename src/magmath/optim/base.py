@@ -83,8 +83,9 @@ class Optimizer(metaclass=KeywordHints):
     clip_value    limits each element of the gradients to ±clip_value
     clip_norm     scales all gradients of a step by one factor, so that their common 2-norm, over
                   all variables and workers, is at most clip_norm
-    groups        other settings for some variables, by a pattern of their names, such as
-                  `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches is used
+    groups        other settings for some variables, by a pattern of their names or, in `fit`, of
+                  their paths, such as `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that
+                  matches is used
 
     The rate is a scalar of the program, so changing it does not recompile. The other settings
     cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
@@ -203,8 +204,10 @@ class Optimizer(metaclass=KeywordHints):
         """
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
-        each = zip(parameters, gradients, strict=True)
-        gradients = [parts_of_gradient(gradient, x.value) for x, gradient in each]
+        gradients = [
+            parts_of_gradient(gradient, x.value)
+            for x, gradient in zip(parameters, gradients, strict=True)
+        ]
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.count is not None and parameter.count not in counted:
@@ -241,13 +244,14 @@ class Optimizer(metaclass=KeywordHints):
         return ParameterNodes(value, states, count, parameter.group)
 
     def _required_states(self, v: Variable) -> RequiredStates:
-        group = self._groups.index(v.name)
+        group = self._groups.index(v)
         member = self._groups.members[group]
         return RequiredStates(member.states, member.has_step_count, group)
 
-    def check_groups(self, names: Sequence[str]) -> None:
-        """Raise OptionError for a group without a variable among those of these names."""
-        self._groups.check(names)
+    def use_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Use these paths of parameters, besides their names, to find their groups. Raises
+        OptionError for a group without a parameter."""
+        self._groups.use_paths(parameters)
 
     # learning rates ---------------------------------------------------------------------------
 
@@ -422,10 +426,10 @@ class Optimizer(metaclass=KeywordHints):
             )
         if any(map(callable, self.learning_rates)):
             first = self.steps
-            rates, each = [self.rates(first + i) for i in range(steps)], 1
+            rates, steps_per_rate = [self.rates(first + i) for i in range(steps)], 1
         else:
-            rates, each = [self.rates(0)], steps
-        values = self._minimizer.run(expression, variables, rates, each)
+            rates, steps_per_rate = [self.rates(0)], steps
+        values = self._minimizer.run(expression, variables, rates, steps_per_rate)
         if check_finite:
             check_finite_losses(values)
         return values[-1]

@@ -1,7 +1,7 @@
 """Groups of variables with their own settings, such as no decay for biases.
 
 A group is another optimizer of the same class with other settings. Its rule is used for the
-variables whose names match the group's pattern.
+variables whose names, or paths in the trained module, match the group's pattern.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 from weakref import ref
 
+from magmath.arrays.variables.variable import Variable
 from magmath.errors import OptionError
 from magmath.optim.rates import LearningRate
 
@@ -19,8 +20,8 @@ OF_ALL = ("clip_value", "clip_norm", "groups")
 """Settings of a whole step, which a group cannot change."""
 
 
-class Grouped(Protocol):
-    """An optimizer for its groups: a dataclass whose fields are its settings."""
+class GroupedOptimizer(Protocol):
+    """What groups use of an optimizer: a dataclass whose fields are its settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -33,7 +34,7 @@ class Grouped(Protocol):
         """Other settings for some variables, by a pattern of their names."""
 
 
-GroupRule = TypeVar("GroupRule", bound=Grouped)
+GroupRule = TypeVar("GroupRule", bound=GroupedOptimizer)
 
 
 @final
@@ -48,6 +49,7 @@ class Groups(Generic[GroupRule]):
         self._patterns = list(optimizer.groups)
         self._optimizer = ref(optimizer)
         self._others: list[GroupRule] = []
+        self._paths: dict[int, tuple[ref[Variable], str]] = {}
         self.rate_index = [0]
         self._own_rates: list[GroupRule] = []
         for pattern, settings in optimizer.groups.items():
@@ -68,20 +70,29 @@ class Groups(Generic[GroupRule]):
         """The optimizer's learning rate, and those of groups with their own rates."""
         return [member.learning_rate for member in (self.members[0], *self._own_rates)]
 
-    def check(self, names: Sequence[str]) -> None:
-        """Raise OptionError unless each pattern matches one of these names."""
+    def use_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Match parameters by these paths too: one that was part of another module before may have
+        the name that it has there. Raises OptionError unless each pattern matches one of them."""
+        self._paths = {id(v): (ref(v), path) for path, v in parameters}
         for pattern in self._patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(self._is_match(v, pattern) for _, v in parameters):
+                paths = ", ".join([path for path, _ in parameters])
                 raise OptionError(
-                    f"groups: no parameter matches {pattern!r}; the names are {', '.join(names)}"
+                    f"groups: no parameter matches {pattern!r}; the names are {paths}"
                 )
 
-    def index(self, name: str) -> int:
-        """Return the number of a variable's group, the first one whose pattern matches its name."""
+    def index(self, v: Variable) -> int:
+        """Return the number of a variable's group, the first one whose pattern matches it."""
         for i, pattern in enumerate(self._patterns):
-            if fnmatchcase(name, pattern):
+            if self._is_match(v, pattern):
                 return i + 1
         return 0
+
+    def _is_match(self, v: Variable, pattern: str) -> bool:
+        """Return True if a pattern matches the name of a variable, or its path."""
+        known, path = self._paths.get(id(v), (None, ""))
+        names = (v.name, path) if known is not None and known() is v else (v.name,)
+        return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:

@@ -41,7 +41,7 @@ KEPT_PROGRAMS = 64
 """Maximum number of programs, one per expression structure, that an optimizer keeps."""
 
 
-class Updating(Protocol):
+class MinimizingOptimizer(Protocol):
     """The methods of an optimizer that its programs use."""
 
     @property
@@ -64,17 +64,17 @@ class Updating(Protocol):
 class Minimizer:
     """Minimizes expressions for the optimizer that owns it, and caches the programs."""
 
-    def __init__(self, optimizer: Updating) -> None:
+    def __init__(self, optimizer: MinimizingOptimizer) -> None:
         self._owner = ref(optimizer)
         self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._used: RecentlyUsed[Hashable, list[int]] = RecentlyUsed(KEPT_PROGRAMS)
         """The positions of the variables on which expressions of a structure depend."""
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
-        self._recent: _Recent | None = None
+        self._recent: _RecentProgram | None = None
 
     @property
-    def _optimizer(self) -> Updating:
+    def _optimizer(self) -> MinimizingOptimizer:
         optimizer = self._owner()
         assert optimizer is not None, "the optimizer owns its minimizer"
         return optimizer
@@ -122,15 +122,15 @@ class Minimizer:
         else:
             used = recent.used
         entries = self._optimizer.variable_states.of([variables[i] for i in used])
-        owned = [id(v) for entry in entries for v in entry.variables()]
-        if recent is not None and recent.is_for(engine, function, owned):
+        variable_ids = [id(v) for entry in entries for v in entry.variables()]
+        if recent is not None and recent.is_for(engine, function, variable_ids):
             return recent.program  # without hashing the structure of the expression
-        key = (id(engine), function.key, *owned)
+        key = (id(engine), function.key, *variable_ids)
         program = self._programs.find(key)
         if program is None:
             program = _Program(engine, self._optimizer, function, entries)
             self._programs.store(key, program)
-        self._recent = _Recent(engine, function, used, owned, program)
+        self._recent = _RecentProgram(engine, function, used, variable_ids, program)
         return program
 
     def _positions_of_used(
@@ -173,18 +173,24 @@ def _step_runs(
 
 @final
 @dataclass(frozen=True)
-class _Recent:
+class _RecentProgram:
     """The most recently used program, and what it is used for."""
 
     engine: Engine
     function: FunctionOfVariables
     used: list[int]
-    owned: list[int]
+    variable_ids: list[int]
     program: _Program
 
-    def is_for(self, engine: Engine, function: FunctionOfVariables, owned: list[int]) -> bool:
+    def is_for(
+        self, engine: Engine, function: FunctionOfVariables, variable_ids: list[int]
+    ) -> bool:
         """Return True if the program is that of this function and these states."""
-        return self.engine is engine and self.function is function and self.owned == owned
+        return (
+            self.engine is engine
+            and self.function is function
+            and self.variable_ids == variable_ids
+        )
 
 
 @final
@@ -214,10 +220,10 @@ class _Released:
             return
         number = scalar(values[0] if values else math.nan, expression.dtype)
         set_provenance(number, provenance)
-        again = None if values else provenance.expression(number, _of_present_values)
-        if again is not None:
-            set_value(again, None)
-        expression.replace_node(number if again is None else again)
+        restored = None if values else provenance.expression(number, _of_present_values)
+        if restored is not None:
+            set_value(restored, None)
+        expression.replace_node(number if restored is None else restored)
 
 
 def _of_present_values(read: OperandReference) -> Node | None:
@@ -234,7 +240,7 @@ class _Program:
     def __init__(
         self,
         engine: Engine,
-        optimizer: Updating,
+        optimizer: MinimizingOptimizer,
         function: FunctionOfVariables,
         entries: Sequence[VariableStates],
     ) -> None:
@@ -246,11 +252,11 @@ class _Program:
         self._step = variable("step", 0, dtype=int64) if function.draws else None
         self.steps = 0
         """The number of steps that were taken."""
-        numbered = {
-            leaf: self._numbered(placeholders[leaf], function.draws_of(leaf))
+        streams = {
+            leaf: self._stream_in_step(placeholders[leaf], function.draws_of(leaf))
             for leaf in function.draws
         }
-        (loss,) = Graph((function.output,)).substituted({**placeholders, **numbered}).outputs
+        (loss,) = Graph((function.output,)).substituted({**placeholders, **streams}).outputs
         dtype = rate_dtype([entry.variable() for entry in entries])
         self._rates = [scalar(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
@@ -269,10 +275,10 @@ class _Program:
             self.graph, modes=engine.modes.of_training()
         )
 
-    def _numbered(self, placeholder: Node, each: int) -> Node:
-        """Return the stream number in a step of a run, with `each` draws per step."""
+    def _stream_in_step(self, placeholder: Node, draws_per_step: int) -> Node:
+        """Return the stream number in a step of a run."""
         assert self._step is not None
-        return placeholder + self._step.leaf * each
+        return placeholder + self._step.leaf * draws_per_step
 
     @contextmanager
     def undone_on_failure(self, first: list[float]) -> Iterator[None]:

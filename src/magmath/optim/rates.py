@@ -18,7 +18,7 @@ from magmath.ops.indexing.dynamic_slice import dynamic_slice
 from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
-from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
+from magmath.optim.schedules import MonitoringSchedule, Schedule, StatefulSchedule, after_warm_up
 
 LearningRate = float | Schedule | Callable[[int], float]
 
@@ -64,7 +64,7 @@ def observe_metrics(rates: Iterable[LearningRate], figures: Mapping[str, float |
     """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
     different = {id(rate): rate for rate in map(after_warm_up, rates)}
     for rate in different.values():  # groups may have the same schedule
-        if isinstance(rate, Monitoring):
+        if isinstance(rate, MonitoringSchedule):
             rate.observe_metrics(figures)
 
 

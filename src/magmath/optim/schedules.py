@@ -228,11 +228,11 @@ class OneCycle(Formula):
         first = self.rate / self.div_factor
         top, last = self.pct_start * self.steps - 1, self.steps - 1
         if step <= top:
-            return self._between(first, self.rate, step / top if top else 1.0)
+            return self._interpolate(first, self.rate, step / top if top else 1.0)
         share = 1.0 if step >= last else (step - top) / (last - top)
-        return self._between(self.rate, first / self.final_div_factor, share)
+        return self._interpolate(self.rate, first / self.final_div_factor, share)
 
-    def _between(self, start: float, end: float, share: float) -> float:
+    def _interpolate(self, start: float, end: float, share: float) -> float:
         if self.linear:
             return start + (end - start) * share
         return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
@@ -324,7 +324,7 @@ class StatefulSchedule(Protocol):
 
 
 @runtime_checkable
-class Monitoring(Protocol):
+class MonitoringSchedule(Protocol):
     """A learning rate that follows the metrics of epochs, such as `Plateau`."""
 
     def observe_metrics(self, figures: Mapping[str, float | None]) -> None:

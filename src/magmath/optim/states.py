@@ -74,7 +74,7 @@ class VariableStates:
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
-    loaded_number: int | None = field(default=None)
+    loaded_version: int | None = field(default=None)
     """The version number of the first state when values were loaded into it."""
 
     def nodes(self, read: Callable[[Variable], Node]) -> ParameterNodes:
@@ -106,13 +106,13 @@ class VariableStates:
 
     def mark_loaded(self) -> None:
         """Note that values were loaded into the states."""
-        self.loaded_number = next((v.number for v in self.by_name("").values()), None)
+        self.loaded_version = next((v.number for v in self.by_name("").values()), None)
 
     @property
     def is_unused_since_load(self) -> bool:
         """True if values were loaded into the states, and no step was taken since."""
         numbers = (v.number for v in self.by_name("").values())
-        return self.loaded_number is not None and self.loaded_number == next(numbers)
+        return self.loaded_version is not None and self.loaded_version == next(numbers)
 
 
 @final
@@ -135,13 +135,13 @@ class States:
             new = [v for v in variables if self._find(v) is None]
             if new:
                 self._forget_collected()
-                self._unload({v.name for v in new})
+                self._return_unused_to_loaded({v.name for v in new})
                 labels = self._labels(new)
                 for v in new:
-                    self._keep_converted(v, labels[id(v)])
+                    self._store_states_before_conversion(v, labels[id(v)])
                     _check_loaded(self._loaded, labels[id(v)], v, self._required(v))
             for v in new:
-                self._states[id(v)] = self._first(v, labels[id(v)])
+                self._states[id(v)] = self._initial_states(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
             counted = [entry for entry in entries if entry.required.has_step_count]
             replaced = self._share_counts(counted)
@@ -216,9 +216,9 @@ class States:
                 self._remove(identity)
         self._loaded = loaded
 
-    def _unload(self, names: Collection[str]) -> None:
-        """Return to the loaded values those of states, of variables of these names, that were not
-        used since they were loaded: the variables may belong to a network that was made again."""
+    def _return_unused_to_loaded(self, names: Collection[str]) -> None:
+        """Move unused loaded states of variables with these names back to `_loaded`: the variables
+        may belong to a network that was made again."""
         for entry, label in self._labelled():
             v = entry.variable()
             if v is not None and v.name in names and entry.is_unused_since_load:
@@ -237,8 +237,8 @@ class States:
             return None
         return entry if entry.dtype is v.dtype else None
 
-    def _keep_converted(self, v: Variable, label: str) -> None:
-        """Use the states of a variable that was converted to another type as loaded ones."""
+    def _store_states_before_conversion(self, v: Variable, label: str) -> None:
+        """Store the states of a variable that was converted to another type as loaded ones."""
         entry = self._states.get(id(v))
         if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return
@@ -261,16 +261,16 @@ class States:
         assert required_states_of is not None, "the optimizer owns its states"
         return required_states_of(v)
 
-    def _first(self, v: Variable, label: str) -> VariableStates:
+    def _initial_states(self, v: Variable, label: str) -> VariableStates:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
         required = self._required(v)
         has_master = compute_dtype(v.dtype) is not v.dtype
         names = (*required.names, MASTER) if has_master else required.names
-        states = {name: self._first_value(v, f"{label}.{name}") for name in names}
+        states = {name: self._initial_value(v, f"{label}.{name}") for name in names}
         steps = int(self._loaded.pop(f"{label}.count", 0))
         return VariableStates(ref(v), states, required, v.dtype, steps)
 
-    def _first_value(self, v: Variable, key: str) -> Variable:
+    def _initial_value(self, v: Variable, key: str) -> Variable:
         """Return a state with its loaded value, or zeros, like the variable in shape and layout."""
         dtype = compute_dtype(v.dtype)
         loaded = self._loaded.pop(key, None)

@@ -13,7 +13,7 @@ from weakref import ref
 from magmath.core.dtypes import DType
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import NumberSource, Scope, Trace
+from magmath.engine.traces.tracing import NumberSource, TraceScope
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import scalar
@@ -21,8 +21,8 @@ from magmath.optim.rates import LearningRate, rate_at
 from magmath.optim.step_count import StepCount
 
 
-class CountedRates(Protocol):
-    """The attributes of an optimizer that this module uses."""
+class CountingOptimizer(Protocol):
+    """The attributes of an optimizer that the rates of an update use."""
 
     step_count: StepCount
 
@@ -31,19 +31,19 @@ class CountedRates(Protocol):
         """The learning rates of the optimizer's groups."""
 
 
-def rates_of_update(optimizer: CountedRates, dtype: DType) -> list[Node]:
+def rates_of_update(optimizer: CountingOptimizer, dtype: DType) -> list[Node]:
     """Return the learning rates of the next update, and count its step."""
     trace, indices = tracing.current(), range(len(optimizer.learning_rates))
     if trace is None:
         return [scalar(_counting_source(optimizer, i)(1), dtype) for i in indices]
     before = _check_countable(optimizer, trace)
     if not trace.is_conditional:
-        return [trace.number(_counting_source(optimizer, i), dtype) for i in indices]
+        return [trace.add_number(_counting_source(optimizer, i), dtype) for i in indices]
     optimizer.step_count.count_on_workers()
-    return [trace.number(_source(optimizer, i, before), dtype) for i in indices]
+    return [trace.add_number(_source(optimizer, i, before), dtype) for i in indices]
 
 
-def _check_countable(optimizer: CountedRates, trace: Trace | Scope) -> int:
+def _check_countable(optimizer: CountingOptimizer, trace: TraceScope) -> int:
     """Return how many steps the workers count in a run before this line of a traced function.
 
     Raises TracingError if a learning rate is a function of the step, and the number of the step is
@@ -65,7 +65,7 @@ def _check_countable(optimizer: CountedRates, trace: Trace | Scope) -> int:
     return before or 0
 
 
-def _counting_source(optimizer: CountedRates, index: int) -> NumberSource:
+def _counting_source(optimizer: CountingOptimizer, index: int) -> NumberSource:
     """Return a function that returns a learning rate for the first of the next run's steps.
 
     The function of the first rate, which is called first, also counts the steps, unless the run
@@ -83,7 +83,7 @@ def _counting_source(optimizer: CountedRates, index: int) -> NumberSource:
     return source
 
 
-def _source(optimizer: CountedRates, index: int, ahead: int) -> NumberSource:
+def _source(optimizer: CountingOptimizer, index: int, ahead: int) -> NumberSource:
     """Return a function that returns the learning rate of the step that is so many after the steps
     so far."""
     owner = ref(optimizer)
@@ -96,6 +96,6 @@ def _source(optimizer: CountedRates, index: int, ahead: int) -> NumberSource:
     return source
 
 
-def _rate_ahead(optimizer: CountedRates, index: int, ahead: int) -> float:
+def _rate_ahead(optimizer: CountingOptimizer, index: int, ahead: int) -> float:
     rate = optimizer.learning_rates[index]
     return rate_at(rate, optimizer.step_count.value + ahead) if callable(rate) else float(rate)

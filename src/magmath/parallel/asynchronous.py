@@ -29,20 +29,23 @@ from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 from magmath.parallel.gradient_averaging import GradientAveraging
-from magmath.parallel.strategy import STALENESS, Training
+from magmath.parallel.strategy import DELAYS, Training
 from magmath.passes.environment import Environment
 
 
 @final
 @dataclass
-class _Past:
+class _FormerValues:
     """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of
-    updates. `ahead`: its version number, and that of the count of updates, minus that of the
-    parameter; other differences mean that the parameter was assigned elsewhere, or was frozen
-    during some updates."""
+    updates.
+
+    `offsets`: by how much the version numbers of `values` and of the count of updates are ahead of
+    the parameter's. If they are others, the parameter was assigned elsewhere, or was frozen during
+    some updates.
+    """
 
     values: Variable
-    ahead: tuple[int, int] | None = None
+    offsets: tuple[int, int] | None = None
 
 
 @final
@@ -67,7 +70,7 @@ class Asynchronous(GradientAveraging):
     `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.
     Workers of several hosts send copies and gradients as messages: each server belongs to one of
     them, and a second thread of that worker answers.
-    The history has the delay of each update (`History.staleness`). Sources: Dean et al. (2012),
+    The history has the delay of each update (`History.delays`). Sources: Dean et al. (2012),
     Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed
     ML via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
     learners are fast, for the equation.
@@ -87,7 +90,7 @@ class Asynchronous(GradientAveraging):
         )
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
-        self._past: VariableMap[_Past] = VariableMap()
+        self._former: VariableMap[_FormerValues] = VariableMap()
         self._module: ref[Module] | None = None  # whose updates are counted
         self._counts: tuple[Variable, Variable] | None = None  # of updates; the schedule
         self._copies: Mapping[Node, Node] = {}
@@ -111,12 +114,12 @@ class Asynchronous(GradientAveraging):
     # variables and layouts --------------------------------------------------------------------
 
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         return dict.fromkeys(training.layers, "data"), {}
 
     def prepare(self, training: Training, environment: Environment) -> None:
-        """Make the past values of the parameters, at first their current values."""
+        """Make the former values of the parameters, at first their current values."""
         if self.schedule is None:
             _check_pool(environment)
             return
@@ -129,39 +132,42 @@ class Asynchronous(GradientAveraging):
         if not is_other_module and all(map(self._is_current, training.parameters)):
             return
         for v in training.parameters:  # all: they have one count of updates
-            past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
+            former, shape = self._former.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            if past is not None and _can_have_past_of(past.values, v):
-                past.values.assign(current)
+            if former is not None and _can_store_former_values(former.values, v):
+                former.values.assign(current)
             else:
-                self._past[v] = _Past(variable(f"{v.name}.past", current, dtype=v.dtype))
+                values = variable(f"{v.name}.former_values", current, dtype=v.dtype)
+                self._former[v] = _FormerValues(values)
         self._counts[0].assign(0)
         self.accept(training)
 
     def _is_current(self, v: Variable) -> bool:
-        """Return True if the past values of a parameter are up to date: not after an assignment,
-        nor after updates of other parameters alone."""
-        past = self._past.find(v)
-        if past is None or not _can_have_past_of(past.values, v):
+        """Return True if the former values of a parameter are up to date: not after an
+        assignment, nor after updates of other parameters alone."""
+        former = self._former.find(v)
+        if former is None or not _can_store_former_values(former.values, v):
             return False
-        return self._ahead(past.values, v) == past.ahead
+        return self._offsets(former.values, v) == former.offsets
 
-    def _ahead(self, values: Variable, v: Variable) -> tuple[int, int]:
-        """Return `_Past.ahead` for the past values of a parameter as they are now."""
+    def _offsets(self, values: Variable, v: Variable) -> tuple[int, int]:
+        """Return `_FormerValues.offsets` for the former values of a parameter as they are now."""
         assert self._counts is not None
         return values.number - v.number, self._counts[0].number - v.number
 
     def accept(self, training: Training) -> None:
         for v in training.parameters:
-            if (past := self._past.find(v)) is not None:
-                past.ahead = self._ahead(past.values, v)
+            if (former := self._former.find(v)) is not None:
+                former.offsets = self._offsets(former.values, v)
 
     def state(self, training: Training) -> Mapping[str, Variable]:
         if self._counts is None:
             return {}
         paths = {id(v): path for path, v in training.module.named_parameters()}
-        past = {f"{paths[id(v)]}/past": self._past[v].values for v in training.parameters}
-        return past | {"updates": self._counts[0]}
+        former_values = {
+            f"{paths[id(v)]}/former_values": self._former[v].values for v in training.parameters
+        }
+        return former_values | {"updates": self._counts[0]}
 
     def own_layouts(
         self, training: Training, environment: Environment
@@ -171,7 +177,7 @@ class Asynchronous(GradientAveraging):
 
     # the step ---------------------------------------------------------------------------------
 
-    def share(self, x: Array) -> Array:
+    def distributed_samples(self, x: Array) -> Array:
         return x
 
     def copies(self, training: Training) -> Mapping[Node, Node]:
@@ -183,10 +189,10 @@ class Asynchronous(GradientAveraging):
             }
             return self._copies
         completed_updates, schedule = [v.node for v in self._counts]
-        turn = e.call("remainder", completed_updates, constant(schedule.shape[0], int64))
-        self._delay = e.call("minimum", row_of(schedule, turn), completed_updates)
+        schedule_index = e.call("remainder", completed_updates, constant(schedule.shape[0], int64))
+        self._delay = e.call("minimum", row_of(schedule, schedule_index), completed_updates)
         row = self._row(e.subtract(completed_updates, self._delay))
-        return {v.node: row_of(self._past[v].values.node, row) for v in training.parameters}
+        return {v.node: row_of(self._former[v].values.node, row) for v in training.parameters}
 
     def _row(self, updates: Node) -> Node:
         """Return the row of the values after a number of updates."""
@@ -203,14 +209,14 @@ class Asynchronous(GradientAveraging):
         row = self._row(number)
         pairs = [(updates, number)]
         for v in training.parameters:
-            past, value = self._past[v].values, v.node
+            former, value = self._former[v].values, v.node
             # A parameter that the loss does not use is assigned its value: the version numbers of
             # all parameters count updates, so that other assignments are seen (`_is_current`).
-            pairs += [(past, with_row(past.node, row, value)), (v, value)]
+            pairs += [(former, with_row(former.node, row, value)), (v, value)]
         assign(pairs)
 
     def reported(self) -> Mapping[str, Array]:
-        reported = {} if self._delay is None else {STALENESS: self._delay}
+        reported = {} if self._delay is None else {DELAYS: self._delay}
         return {name: Array(e.astype(node, float64)) for name, node in reported.items()}
 
     def asynchronous_division(
@@ -250,7 +256,7 @@ def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
 
 def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
     """Return a schedule as a list. Raises OptionError for a delay above the bound, or none."""
-    delays = [require_integer("Asynchronous: a delay of schedule", one, 0) for one in schedule]
+    delays = [require_integer("Asynchronous: a delay of schedule", delay, 0) for delay in schedule]
     if not delays or max(delays) > staleness:
         raise OptionError(
             f"Asynchronous: schedule needs delays from 0 to staleness={staleness}, was given "
@@ -259,8 +265,8 @@ def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
     return delays
 
 
-def _can_have_past_of(values: Variable, v: Variable) -> bool:
-    """Return True if a variable of past values can have those of a parameter in the current
+def _can_store_former_values(values: Variable, v: Variable) -> bool:
+    """Return True if a variable of former values can have those of a parameter in the current
     pool."""
     return values.stored.pool is session.engine().pool and values.dtype is v.dtype
 

@@ -141,11 +141,11 @@ class CompiledStep:
 
         @wraps(self._loss, updated=())  # the attributes of a module are its own
         def step(*batch: Any) -> Array:
-            return self._traced(exchanges, *batch)
+            return self._trace(exchanges, *batch)
 
         return step
 
-    def _traced(self, exchanges: bool, *batch: Any) -> Array:
+    def _trace(self, exchanges: bool, *batch: Any) -> Array:
         trace = tracing.current()
         assert self._training is not None
         assert trace is not None
@@ -162,7 +162,7 @@ class CompiledStep:
         """Return the graph of a step on a batch of these shapes."""
         with tracing.tracing(Trace(can_loop=True)) as trace:
             inputs = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
-            loss = self._traced(True, *unflatten(tree, inputs))
+            loss = self._trace(True, *unflatten(tree, inputs))
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().pending_graph(graph)

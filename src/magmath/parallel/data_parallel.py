@@ -105,7 +105,7 @@ class DataParallel(GradientAveraging):
         plain = self.messages is None and self.accumulate == 1
         return plain and self.exchange_name in ("allreduce", "sharded")
 
-    def share(self, x: Array) -> Array:
+    def distributed_samples(self, x: Array) -> Array:
         return x if self._is_planned else divided_batch(x, session.engine().environment)
 
     def summand(self, parameter: Variable, gradient: Array) -> Array:
@@ -119,7 +119,7 @@ class DataParallel(GradientAveraging):
         return whole_copies(training)
 
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         return dict.fromkeys(training.layers, EXCHANGES[self.exchange_name]), {}
 

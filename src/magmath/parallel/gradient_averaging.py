@@ -68,7 +68,7 @@ class GradientAveraging(Strategy):
 
     @abstractmethod
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         """Return the option of each layer (the table of `layer_layouts.py`), and the predicted
         seconds of the compared options."""
@@ -85,8 +85,8 @@ class GradientAveraging(Strategy):
         """Return the layouts of the strategy's own variables."""
 
     @abstractmethod
-    def share(self, x: Array) -> Array:
-        """Return an array of samples of which every worker has its share."""
+    def distributed_samples(self, x: Array) -> Array:
+        """Return an array of samples, divided over the workers if the strategy divides them."""
 
     def summand(self, parameter: Variable, gradient: Array) -> Array:
         """Return the gradient of a part of a batch in the form in which parts are added."""
@@ -109,18 +109,18 @@ class GradientAveraging(Strategy):
 
     @final
     def choose(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> ChosenLayouts:
         """Return the layouts by the options of the layers.
 
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
-        trace = cache(trace)
+        step_graph = cache(step_graph)
         self.set_layouts(training, {})
-        layers, seconds = self.options(training, environment, trace)
+        layers, seconds = self.options(training, environment, step_graph)
         if environment.workers == 1:
             layers = dict.fromkeys(layers, "data")
-        axes = LayerAxes(training, trace)
+        axes = LayerAxes(training, step_graph)
         owner_of = {id(v): owner for owner, v in training.named_parameters()}
         layouts: dict[Variable, Layout] = {}
         for owner, v in training.named_parameters():
@@ -187,14 +187,14 @@ class GradientAveraging(Strategy):
         samples = leaves[0].shape[0]
         cuts = even_cuts(samples, max(1, min(self.accumulate, samples // 2)))
         if len(cuts) == 2:
-            loss, outputs = forward(unflatten(tree, [self.share(x) for x in leaves]))
+            loss, outputs = forward(unflatten(tree, [self.distributed_samples(x) for x in leaves]))
             gradients = self._summands(training, loss)
             return loss, outputs, training.unscaled(gradients)
         losses, results, gradients = [], [], list[Array]()
         parameters = [v.node for v in training.parameters]
         whole = _traced_loss(forward, leaves, tree)
         for start, stop in pairwise(cuts):
-            part = [self.share(_rows(x, start, stop)) for x in leaves]
+            part = [self.distributed_samples(_rows(x, start, stop)) for x in leaves]
             part = [_after(x, gradients) for x in part]
             loss, outputs = forward(unflatten(tree, part))
             traced = TracedLoss(loss.node, _nodes(part), _nodes(flatten(outputs)[0]))

@@ -240,7 +240,7 @@ class _Comparison:
         axes = [self._scaled_axes(*pair) for pair in (operands, (part, whole))]
         shapes = operands[0].shape, part.shape
         if (
-            any(len(one) != 1 for one in axes)
+            any(len(scaled) != 1 for scaled in axes)
             or len({size_of(shape[:axis]) for shape, (axis,) in zip(shapes, axes, strict=True)}) > 1
         ):
             raise _NotLinear

@@ -49,16 +49,16 @@ class ParameterAxes:
 class LayerAxes:
     """The axes of the parameters of all layers, found in the graph of a step when they are needed.
 
-    `trace` returns the graph.
+    `step_graph` returns the graph.
     """
 
-    def __init__(self, training: Training, trace: Callable[[], Graph]) -> None:
-        self._training, self._trace = training, trace
+    def __init__(self, training: Training, step_graph: Callable[[], Graph]) -> None:
+        self._training, self._step_graph = training, step_graph
 
     @cached_property
     def _axes(self) -> Mapping[Node, ParameterAxes]:
         leaves = [v.leaf for _, v in self._training.named_parameters()]
-        return parameter_axes(self._trace(), leaves)
+        return parameter_axes(self._step_graph(), leaves)
 
     def of(self, parameter: Variable) -> ParameterAxes:
         """Return the axes of a parameter."""

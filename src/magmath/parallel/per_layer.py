@@ -52,7 +52,7 @@ class PerLayer(GradientAveraging):
     ) -> Mapping[Variable, Layout]:
         return {}
 
-    def share(self, x: Array) -> Array:
+    def distributed_samples(self, x: Array) -> Array:
         """Return the samples; divided over the workers if a batch has several parts, since the
         planner might divide small parts otherwise."""
         return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
@@ -60,7 +60,8 @@ class PerLayer(GradientAveraging):
     @final
     def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
         """Store which parameters every worker has whole: the parts of a batch make an array of the
-        workers' summands of their gradients, which is reduced when it is complete."""
+        workers' summands of their gradients, which is reduced when it is complete. Return True if
+        there are such parameters, since the step must then be traced again."""
         for v in training.parameters:
             whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1
             self._is_whole[v] = whole and self.accumulate > 1
@@ -125,12 +126,12 @@ class ModelParallel(PerLayer):
         return _differing({"split": (self.split, "output"), "accumulate": (self.accumulate, 1)})
 
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         option, workers = self.split, environment.workers
         if workers == 1:
             return dict.fromkeys(training.layers, "data"), {}
-        axes = LayerAxes(training, trace)
+        axes = LayerAxes(training, step_graph)
         chosen = {layer: axes.possible(layer, option, workers) for layer in training.layers}
         if option not in chosen.values():
             max_parts = max(axes.extent(layer, option) for layer in training.layers)
@@ -181,7 +182,7 @@ class Hybrid(PerLayer):
         return {"layers": self.layers} | _differing({"accumulate": (self.accumulate, 1)})
 
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         paths = training.layers
         for pattern in self.layers:
@@ -191,7 +192,7 @@ class Hybrid(PerLayer):
                     f"{', '.join(paths)}"
                 )
         chosen = {path: self._option(path) for path in paths}
-        workers, axes = environment.workers, LayerAxes(training, trace)
+        workers, axes = environment.workers, LayerAxes(training, step_graph)
         for path, option in chosen.items():
             if workers > 1 and axes.possible(path, option, workers) != option:
                 parts = f"{axes.extent(path, option)} {option}s"
@@ -224,7 +225,7 @@ class Auto(PerLayer):
         return _differing({"accumulate": (self.accumulate, 1)})
 
     def options(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         every = dict.fromkeys(training.layers, "data")
         if environment.workers == 1:
@@ -233,8 +234,9 @@ class Auto(PerLayer):
         states_of: dict[str, list[VariableStates]] = {}
         for parameter, entry in zip(training.parameters, training.variable_states(), strict=True):
             states_of.setdefault(owner_of[id(parameter)], []).append(entry)
-        step, repeated = trace(), leaves_of_loops(trace())
-        layers = layer_options(states_of, LayerAxes(training, trace), environment)
+        step = step_graph()
+        repeated = leaves_of_loops(step)
+        layers = layer_options(states_of, LayerAxes(training, step_graph), environment)
         fixed = [not repeated.isdisjoint(layer.leaves) for layer in layers]
         layers = [
             layer.restricted("data") if is_fixed else layer

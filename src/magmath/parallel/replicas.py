@@ -145,7 +145,7 @@ class Replicas(Strategy):
 
     @final
     def choose(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> ChosenLayouts:
         entries = training.optimizer.variable_states.of(self.updated(training))
         stacked = [v for entry in entries for v in entry.variables() if v.shape == entry.shape]

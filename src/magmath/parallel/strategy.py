@@ -26,7 +26,7 @@ from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.transform.grad import grad
 
-STALENESS = "staleness"
+DELAYS = "delays"
 """The name under which strategies report the delays of updates."""
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 """A function of a batch that returns the loss (0-d) and the outputs."""
@@ -77,7 +77,7 @@ class Training:
 
         Raises OptionError for a group of the optimizer without parameters.
         """
-        optimizer.check_groups([v.name for v in module.parameters()])
+        optimizer.use_paths(module.named_parameters())
         rates = optimizer.rates_of_update
         return Training(module, optimizer, module.trainable(), rates, loss_scale)
 
@@ -169,11 +169,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def choose(
-        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> ChosenLayouts:
         """Return the layouts of parameters, buffers, optimizer states and own variables.
 
-        `trace` returns the graph of a step, for rules that depend on it.
+        `step_graph` returns the graph of a step, for rules that depend on it.
         """
 
     @abstractmethod

@@ -9,5 +9,5 @@ parameter_layouts, layer_blocks         choose the layouts of parameters for str
 expand                                  the first part of `simplify`; interpreters run it alone
 
 The other modules are parts of passes: `place` is the largest, with the candidates of a node, their
-costs and hints, and `environment.py` describes the machine.
+costs, decisions and hints, and `environment.py` describes the machine.
 """

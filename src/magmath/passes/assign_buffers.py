@@ -5,9 +5,9 @@ gathering among workers that share memory is computed directly in the shared cop
 target is computed in the target's buffer if that is safe. An operand that is accumulated onto, or
 transformed in place, is computed in the buffer of the result, or at its beginning if the result is
 larger. The operands of a concatenation are computed in their parts of it, and an array that is
-copied with halos in its tile of the copy. An element-wise result reuses the buffer of an operand
-after its last use. Every other node gets its own part of the program's arena, from its first to its
-last use.
+copied with halos in its tile of the copy. A result reuses the buffer of an operand after its last
+use, if its kernel can store it there. Every other node gets its own part of the program's arena,
+from its first to its last use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BufferAssignment:
     """The buffers of nodes.
 
     `alias[n]` is the node in whose buffer n is stored, and `start[n]` the index where n begins in
-    it if n is a slice, or an operand of a concatenation. `leading`: nodes that are the first
+    it if n is a slice, or an operand of a concatenation. `at_beginning`: nodes that are the first
     elements of the memory of their alias, which has another shape. `peer_readable`: nodes that
     other workers read.
     `copied`: outputs that end with a copy into their target (or into an array of their own).
@@ -37,7 +37,7 @@ class BufferAssignment:
 
     alias: dict[Node, Node] = field(default_factory=dict)
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
-    leading: set[Node] = field(default_factory=set)
+    at_beginning: set[Node] = field(default_factory=set)
     peer_readable: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
@@ -116,20 +116,31 @@ def _can_compute_inside(shared: Node, buffers: BufferAssignment, outputs: set[No
     return can_publish(layout_of(source), layout_of(shared))
 
 
+def overwritable_operands(node: Node) -> Sequence[int]:
+    """Return the positions of the operands in whose memory the kernel of a node can store its
+    result, if they have the same shape and layout. No other operand may be stored there."""
+    operation, last = node.operation, len(node.inputs) - 1
+    if operation.is_elementwise or operation.can_overwrite_operand:
+        return range(last + 1)
+    if operation.overwrites_first:
+        return (0,)
+    if _is_accumulation(node):
+        return (last - 1,)  # before the factor of the product
+    return (last,) if node.attributes.get("residual") else ()
+
+
+def _is_accumulation(node: Node) -> bool:
+    """Return True for a product that is added to an operand (`Operation.epilogues`)."""
+    return bool(node.attributes.get("accumulate"))
+
+
 def _can_overwrite(writer: Node, target: Node, buffers: BufferAssignment) -> bool:
-    """Return True if `writer` may write where it reads: element by element, accumulating, or
-    replacing some elements of its first operand."""
+    """Return True if `writer` may write into the memory of `target`, where it may read operands."""
     reading = [i for i, x in enumerate(writer.inputs) if buffers.root(x) is target]
-    if not reading:
-        return True
-    if any(layout_of(writer.inputs[i]) != layout_of(writer) for i in reading):
+    if not set(reading).issubset(overwritable_operands(writer)):
         return False
-    if writer.operation.is_elementwise or writer.operation.can_overwrite_operand:
-        return all(writer.inputs[i].shape == writer.shape for i in reading)
-    if writer.operation.overwrites_first:
-        return reading == [0]
-    accumulates = writer.name == "gemm" and writer.attributes["accumulate"]
-    return bool(accumulates and reading == [len(writer.inputs) - 2])
+    operands = [writer.inputs[i] for i in reading]
+    return all(x.shape == writer.shape and x.layout == writer.layout for x in operands)
 
 
 def _store_in_halo_copies(
@@ -190,7 +201,7 @@ def _store_operands_in_results(
         grows = node.operation.grows_operand
         if grows and node not in buffers.alias:
             buffers.alias[operand] = node
-            buffers.leading.add(operand)
+            buffers.at_beginning.add(operand)
         elif not grows and operand.layout == node.layout:
             buffers.alias[operand] = node
 
@@ -210,7 +221,7 @@ def _store_parts_in_results(
     """
     if all(node.name != "concat" for node in graph.nodes):
         return
-    excluded = {*graph.roots, *[buffers.alias[x] for x in buffers.leading]}
+    excluded = {*graph.roots, *[buffers.alias[x] for x in buffers.at_beginning]}
     position = {node: i for i, node in enumerate(schedule.order)}
     last = _last_uses(graph, schedule, buffers, position)
     for node in graph.nodes:
@@ -249,9 +260,9 @@ def _rewritten(node: Node) -> Node | None:
         computed = not operand.is_leaf and operand.name != "constant"
         fits = operation.grows_operand or _have_equal_memory(operand, node)
         return operand if computed and fits else None
-    if node.name == "gemm" and node.attributes["accumulate"]:
+    if _is_accumulation(node):
         onto = node.inputs[-2]
-        return onto if onto.name == "gemm" else None
+        return onto if onto.operation is operation else None
     return None
 
 
@@ -261,8 +272,8 @@ def _have_equal_memory(x: Node, y: Node) -> bool:
 
 
 def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment) -> None:
-    """Give results the buffer of an operand after its last use: element-wise results that of any
-    operand, an array that is written in part that of its first operand.
+    """Give results the buffer of an operand after its last use, if their kernels can store them
+    there.
 
     An output has a buffer of its own. There, the operand gets the buffer of the output.
     """
@@ -297,9 +308,10 @@ def _reusable_operand(
     If only one of several operands can be replaced, no other one may have its memory: not even the
     same node a second time.
     """
-    operands = _replaceable(node)
-    is_one_of_several = len(operands) == 1 < len(node.inputs)
-    for x in operands:
+    # Where products are accumulated, `_store_operands_in_results` has decided before.
+    positions = () if _is_accumulation(node) else overwritable_operands(node)
+    is_one_of_several = len(positions) == 1 < len(node.inputs)
+    for x in [node.inputs[i] for i in positions]:
         root = buffers.root(x)
         inside = [v for v in node.inputs if buffers.root(v) is root]
         if is_one_of_several and len(inside) > 1:
@@ -326,17 +338,6 @@ def _last_uses(
         end = len(schedule.order) if node in schedule.invariant or node in roots else 0
         last[root] = max([last.get(root, 0), position[node], end, *uses])
     return last
-
-
-def _replaceable(node: Node) -> Sequence[Node]:
-    """Return the operands in whose memory a node can be computed; a single one of several must
-    share no memory with the others."""
-    operation = node.operation
-    if operation.overwrites_first:
-        return node.inputs[:1]
-    if node.attributes.get("residual"):
-        return node.inputs[-1:]
-    return node.inputs if operation.is_elementwise or operation.can_overwrite_operand else ()
 
 
 def outputs_with_own_buffer(graph: Graph, buffers: BufferAssignment) -> set[Node]:

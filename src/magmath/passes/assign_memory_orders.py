@@ -95,13 +95,13 @@ class _Groups:
 
     def join(self, first: Node, second: Node) -> None:
         """Store two nodes in one order."""
-        one, other = self._group(first), self._group(second)
-        if one is other:
+        group, joined = self._group(first), self._group(second)
+        if group is joined:
             return
-        self._parent[other] = one
-        self._votes[one] += self._votes.pop(other, Counter())
-        if other in self._pinned:
-            self._pinned.add(one)
+        self._parent[joined] = group
+        self._votes[group] += self._votes.pop(joined, Counter())
+        if joined in self._pinned:
+            self._pinned.add(group)
 
     def add(self, node: Node) -> None:
         """Apply the requirements of the operation that computes a node."""

@@ -43,13 +43,13 @@ class OperandState(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False, slots=True)
-class CandidateArithmetic:
+class LocalCost:
     """A candidate with the costs that no operand changes: the predicted seconds of its local
-    arithmetic, and of the moves of its result that the layout hint expects."""
+    arithmetic and, by layout hint, of the moves of its result that the hint expects."""
 
     candidate: LayoutCandidate
     seconds: float
-    after: dict[Layout | None, float] = field(default_factory=dict)
+    result_seconds_by_hint: dict[Layout | None, float] = field(default_factory=dict)
 
 
 @final
@@ -62,7 +62,7 @@ class CandidateCost(NamedTuple):
     arithmetic: float
 
     @property
-    def steps(self) -> int:
+    def rounded_cost(self) -> int:
         """The seconds in units of RESOLUTION, by which candidates are compared."""
         return round(self.seconds / RESOLUTION)
 
@@ -74,7 +74,7 @@ class CostCache:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._best: dict[Hashable, tuple[CandidateCost, int]] = {}
-        self._candidates: dict[Hashable, list[CandidateArithmetic]] = {}
+        self._candidates: dict[Hashable, list[LocalCost]] = {}
         self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
@@ -93,16 +93,16 @@ class CostCache:
         key = (node.signature, operands, hint)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            costs = CandidateCosts(self, node, operands, hint)
-            cheapest = costs.ranked()[0]
-            best = cheapest, costs.compared_bytes(cheapest.candidate)
+            node_costs = NodeCosts(self, node, operands, hint)
+            cheapest = node_costs.ranked()[0]
+            best = cheapest, node_costs.compared_bytes(cheapest.candidate)
             if node.signature is not None:
                 store_bounded(self._best, key, best, MAX_CACHED_COSTS)
         return best
 
     def candidates(
         self, node: Node, layouts: Sequence[Layout], hint: Layout | None
-    ) -> list[CandidateArithmetic]:
+    ) -> list[LocalCost]:
         """Return the candidates of a node with operands in these layouts.
 
         Even splits over all workers add no candidates, and pending sums only those of additions, so
@@ -114,7 +114,7 @@ class CostCache:
         candidates = self._candidates.get(key)
         if candidates is None or node.signature is None:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
-            candidates = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
+            candidates = [LocalCost(c, self._compute_seconds(node, c)) for c in every]
             count("estimated candidates", len(candidates))
             store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
         return candidates
@@ -130,8 +130,10 @@ class CostCache:
         return compute_seconds(node, candidate.inputs, candidate.output, self.environment)
 
     def _copy_layouts(self, have: Layout, want: Layout) -> tuple[Layout, ...]:
-        """Return these layouts; workers that share memory gather into one shared copy, and reduce
-        in one step."""
+        """Return the layouts of the copies by which an array in `have` becomes readable in `want`.
+
+        Workers that share memory gather into one shared copy, and reduce in one step.
+        """
         if is_readable_as(have, want):
             return ()
         at_once = have.is_partial and have.size <= SINGLE_STAGE_SIZE
@@ -159,7 +161,7 @@ def cost_cache_of(environment: Environment) -> CostCache:
 
 @final
 @dataclass(frozen=True)
-class CandidateCosts:
+class NodeCosts:
     """The costs of a node's candidates, given the states of its operands and the layout hint of
     its result."""
 
@@ -195,15 +197,15 @@ class CandidateCosts:
         if self.node.operation.collective is not None:
             candidates = self._with_little_memory(candidates)
         costs = [self._cost(c) for c in candidates]
-        steps = [cost.steps for cost in costs]
-        cheapest = min(steps)
-        tied = steps.count(cheapest) > 1
+        rounded_costs = [cost.rounded_cost for cost in costs]
+        cheapest = min(rounded_costs)
+        tied = rounded_costs.count(cheapest) > 1
         moved = [
             self.traffic(cost.candidate)[0] if tied and n == cheapest else 0
-            for n, cost in zip(steps, costs, strict=True)
+            for n, cost in zip(rounded_costs, costs, strict=True)
         ]
         divided = [not cost.candidate.output.is_replicated for cost in costs]
-        order = sorted(range(len(costs)), key=lambda i: (steps[i], moved[i], divided[i]))
+        order = sorted(range(len(costs)), key=lambda i: (rounded_costs[i], moved[i], divided[i]))
         return [costs[i] for i in order]
 
     # bytes ------------------------------------------------------------------------------------
@@ -216,9 +218,7 @@ class CandidateCosts:
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
 
-    def _with_little_memory(
-        self, candidates: list[CandidateArithmetic]
-    ) -> list[CandidateArithmetic]:
+    def _with_little_memory(self, candidates: list[LocalCost]) -> list[LocalCost]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
@@ -277,32 +277,33 @@ class CandidateCosts:
     def traffic(self, candidate: LayoutCandidate) -> tuple[int, int]:
         """Return the bytes and messages between workers: of the operands, of a collective kernel,
         and of a reduction."""
-        steps = [
+        redistributions = [
             (plan_redistribution(operand.layout, layout), operand.itemsize)
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_readable(operand, layout)
         ]
         if candidate.output.is_partial and candidate.output != self.hint:  # else it stays pending
             summed = plan_redistribution(candidate.output, default_reduction(candidate.output))
-            steps.append((summed, self.node.dtype.itemsize))
+            redistributions.append((summed, self.node.dtype.itemsize))
         moved, messages = kernel_traffic(self.node, candidate.inputs, candidate.output)
         return (
-            moved + sum(step.total_bytes(itemsize) for step, itemsize in steps),
-            messages + sum(step.messages for step, _ in steps),
+            moved + sum(x.total_bytes(itemsize) for x, itemsize in redistributions),
+            messages + sum(x.messages for x, _ in redistributions),
         )
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _cost(self, arithmetic: CandidateArithmetic) -> CandidateCost:
-        candidate, moves = arithmetic.candidate, 0.0
+    def _cost(self, local: LocalCost) -> CandidateCost:
+        candidate, moves = local.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
                 moves += self._operand_seconds(operand, layout)
-        after = arithmetic.after.get(self.hint)
-        if after is None:
-            after = arithmetic.after[self.hint] = self._result_seconds(candidate)
-        seconds = moves + arithmetic.seconds + after
-        return CandidateCost(candidate, seconds, arithmetic.seconds)
+        result_seconds = local.result_seconds_by_hint.get(self.hint)
+        if result_seconds is None:
+            result_seconds = self._result_seconds(candidate)
+            local.result_seconds_by_hint[self.hint] = result_seconds
+        seconds = moves + local.seconds + result_seconds
+        return CandidateCost(candidate, seconds, local.seconds)
 
     def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
         """Return True if an operand can be read in a layout without a move."""

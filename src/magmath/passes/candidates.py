@@ -50,9 +50,9 @@ def layout_candidates(
         yield _whole(node, environment.mesh)
         return
     notation = node.index_notation
-    examples = operands if hint is None else (*operands, hint)
-    for mesh in _meshes(node, examples, environment):
-        yield from _on_mesh(node, notation, examples, mesh, environment)
+    given_layouts = operands if hint is None else (*operands, hint)
+    for mesh in _meshes(node, given_layouts, environment):
+        yield from _on_mesh(node, notation, given_layouts, mesh, environment)
     if node.operation.is_additive and _are_pending_sums(operands):
         yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
@@ -79,17 +79,17 @@ def _undivided_layout(shape: tuple[int, ...], mesh: Mesh) -> Layout:
 def _on_mesh(
     node: Node,
     notation: IndexNotation,
-    examples: tuple[Layout, ...],
+    given_layouts: tuple[Layout, ...],
     mesh: Mesh,
     environment: Environment,
 ) -> Iterator[LayoutCandidate]:
     """Yield the candidates on a mesh, of which each axis divides another letter, or none."""
     axis_splits = [
-        list(_axis_splits(node, notation, examples, mesh, axis, environment))
+        list(_axis_splits(node, notation, given_layouts, mesh, axis, environment))
         for axis in range(mesh.ndim)
     ]
     for splits in product(*axis_splits):
-        letters = [c[0] for c in splits if c is not None]
+        letters = [split[0] for split in splits if split is not None]
         candidate = None
         if len(set(letters)) == len(letters):
             candidate = _candidate(node, notation, mesh, splits)
@@ -212,14 +212,14 @@ def _interned_mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
     return Mesh(shape, None, workers)
 
 
-def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
+def _meshes(node: Node, given_layouts: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
     """Return the meshes on which a node may be computed: that of all workers first."""
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
     if node.operation.uses_lapack and environment.workers > 1 and environment.shares_memory:
         meshes.append(environment.first_worker)
-    for layout in examples:
+    for layout in given_layouts:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)
     return meshes
@@ -228,7 +228,7 @@ def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) 
 def _axis_splits(
     node: Node,
     notation: IndexNotation,
-    examples: tuple[Layout, ...],
+    given_layouts: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
@@ -238,7 +238,7 @@ def _axis_splits(
     if mesh.shape[axis] > 1:
         letters = _letters(node, notation, environment)
         for letter, extent in letters.items():
-            for split in _splits(letter, extent, notation, examples, mesh, axis, environment):
+            for split in _splits(letter, extent, notation, given_layouts, mesh, axis, environment):
                 yield letter, split
     yield None
 
@@ -259,7 +259,7 @@ def _splits(
     letter: str,
     extent: int,
     notation: IndexNotation,
-    examples: tuple[Layout, ...],
+    given_layouts: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
@@ -270,10 +270,10 @@ def _splits(
         return [logical_split(axis, extent, mesh.shape[axis])]
     present = [
         split
-        for letters, layout in zip((*notation.inputs, notation.output), examples, strict=False)
+        for letters, layout in zip((*notation.inputs, notation.output), given_layouts, strict=False)
         if layout.boxes is None and layout.mesh == mesh
-        for c, split in zip(letters, layout.splits, strict=True)
-        if c == letter
+        for other, split in zip(letters, layout.splits, strict=True)
+        if other == letter
     ]
     splits = [split for split in present if split is not None and split.mesh_axis == axis]
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
@@ -293,12 +293,13 @@ def _candidate(
     node: Node, notation: IndexNotation, mesh: Mesh, axis_splits: tuple[AxisSplit, ...]
 ) -> LayoutCandidate | None:
     """Return the candidate of these splits; None if a dimension cannot follow its letter."""
-    splits = {c[0]: c[1] for c in axis_splits if c is not None}
-    followed = [c for c in splits if notation.is_followed(c)]
+    splits = dict([axis_split for axis_split in axis_splits if axis_split is not None])
+    followed = [letter for letter in splits if notation.is_followed(letter)]
     splits_of: list[Mapping[str, Split]] = []  # of each operand, and of the result
-    for operand, letters in enumerate((*notation.inputs, notation.output)):
-        number = None if operand == len(node.inputs) else operand
-        following = _following(node, [c for c in followed if c.upper() in letters], splits, number)
+    for i, letters in enumerate((*notation.inputs, notation.output)):
+        operand = None if i == len(node.inputs) else i
+        here = [letter for letter in followed if letter.upper() in letters]
+        following = _following(node, here, splits, operand)
         if following is None:
             return None
         splits_of.append({**splits, **following})
@@ -310,8 +311,8 @@ def _candidate(
     )
     reduction = _pending_reduction(node)
     partial = tuple(
-        reduction if c is not None and c[0] not in notation.result_letters else None
-        for c in axis_splits
+        reduction if axis_split and axis_split[0] not in notation.result_letters else None
+        for axis_split in axis_splits
     )
     output = _layout_with(node.shape, notation.output, mesh, splits_of[-1], partial)
     return LayoutCandidate(inputs, output)

@@ -23,7 +23,7 @@ from magmath.passes.plan_decisions import (
     Decision,
     Decisions,
     NodeKind,
-    StepList,
+    PlacementList,
 )
 from magmath.passes.simplify import merge_equal
 
@@ -31,7 +31,7 @@ from magmath.passes.simplify import merge_equal
 @final
 class Savings(NamedTuple):
     """The seconds that `fold_epilogues` saves on a group, and the nodes that it adds, which groups
-    share: the name, the operand (by its number in the group) and the seconds of each."""
+    share: the name, the operand (by its position in the group) and the seconds of each."""
 
     seconds: float
     merged: Sequence[tuple[str, int, float]]
@@ -40,13 +40,16 @@ class Savings(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class GroupForm:
-    """A form of epilogue groups: the kinds of its nodes, and their operands. These are numbers of
-    nodes of the group, or, counted from -1 downwards, of others."""
+    """A form of epilogue groups: the kinds of its nodes, and their operands. These are positions of
+    nodes of the group, or, counted from -1 downwards, of others.
+
+    `savings` are those of the groups of this form so far, by the decisions about their nodes.
+    """
 
     kinds: tuple[NodeKind, ...]
     operands: tuple[tuple[int, ...], ...]
     environment: Environment
-    known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
+    savings: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
 
     def savings_with(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
         """Return the savings from `fold_epilogues` on the group with these decisions; None for a
@@ -69,28 +72,28 @@ class GroupForm:
 
     def _graph_with(self, decisions: Sequence[Decision]) -> tuple[Graph, dict[Node, int]]:
         """Return the group with these decisions as a graph of its own, and its leaves that are
-        operands from outside of the group, with their numbers.
+        operands from outside of the group, with their positions.
 
         A node of the group that another one reads in another layout is a leaf, too.
         """
         leaves: dict[tuple[int, Layout], Node] = {}
         nodes: list[Node] = []
         read: set[Node] = set()
-        for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
+        for kind, operands, decision in zip(self.kinds, self.operands, decisions, strict=True):
             inputs: list[Node] = []
-            for i, number in enumerate(numbers):
-                is_inside = number >= 0 and not (decision.copy_layouts and decision.copy_layouts[i])
-                if is_inside:
-                    inputs.append(nodes[number])
+            for i, operand in enumerate(operands):
+                is_copied = decision.copy_layouts and decision.copy_layouts[i]
+                if operand >= 0 and not is_copied:
+                    inputs.append(nodes[operand])
                 else:
-                    key = number, decision.inputs[i]
+                    key = operand, decision.inputs[i]
                     if key not in leaves:
                         leaves[key] = kind.node.inputs[i].replace((), decision.inputs[i])
                     inputs.append(leaves[key])
             read.update(inputs)
             nodes.append(kind.node.replace(tuple(inputs), decision.state.layout))
         graph = Graph(tuple([node for node in nodes if node not in read]))
-        return graph, {leaf: -1 - number for (number, _), leaf in leaves.items() if number < 0}
+        return graph, {leaf: -1 - operand for (operand, _), leaf in leaves.items() if operand < 0}
 
 
 @lru_cache(maxsize=1024)
@@ -103,34 +106,35 @@ def _form(
 @final
 @dataclass(frozen=True)
 class EpilogueGroup:
-    """An epilogue group of a graph: its form, and the numbers of its nodes and of its operands."""
+    """An epilogue group of a graph: its form, and the positions of its nodes and of its operands in
+    a list of values."""
 
     form: GroupForm
     nodes: tuple[int, ...]
     operands: tuple[int, ...]
 
     @staticmethod
-    def of(nodes: Sequence[Node], part: StepList, decisions: Decisions) -> EpilogueGroup:
+    def of(nodes: Sequence[Node], placements: PlacementList, decisions: Decisions) -> EpilogueGroup:
         """Return the group of these nodes; constants that they read belong to it."""
         constants = [x for node in nodes for x in node.inputs if x.name == "constant"]
         nodes = list(dict.fromkeys((*constants, *nodes)))
-        number = {node: i for i, node in enumerate(nodes)}
+        position = {node: i for i, node in enumerate(nodes)}
         outside: dict[Node, int] = {}
         operands = [
-            tuple([number[x] if x in number else outside.setdefault(x, -1 - len(outside))
+            tuple([position[x] if x in position else outside.setdefault(x, -1 - len(outside))
                    for x in node.inputs])
             for node in nodes
         ]  # fmt: skip
         return EpilogueGroup(
             _form(tuple([decisions.kind(node) for node in nodes]), tuple(operands), decisions),
-            tuple([part.position[node] for node in nodes]),
-            tuple([part.position[x] for x in outside]),
+            tuple([placements.position[node] for node in nodes]),
+            tuple([placements.position[x] for x in outside]),
         )
 
     def savings(self, chosen: Sequence[Decision | None]) -> Savings | None:
         """Return the savings with the decisions of a plan."""
         key = tuple([chosen[i] for i in self.nodes])
-        cached = self.form.known
+        cached = self.form.savings
         if key not in cached:
             store_bounded(cached, key, self.form.savings_with(key), MAX_CACHED_DECISIONS)
         return cached[key]

@@ -53,8 +53,8 @@ def fold_bias(graph: Graph, environment: Environment) -> Graph:
     expressions: dict[Node, Node] = {}
     roots = set(graph.roots)
     for x, layers in _layers(graph).items():
-        forms = FOLDED if is_auto else (form,)
-        options = [_Folded(x, each, x not in roots, environment) for each in forms]
+        forms = FOLDED if is_auto else (environment.fold_bias,)
+        options = [_Folded(x, form, x not in roots, environment) for form in forms]
         for option in options:
             option.fold(layers, only_faster=is_auto)
         best = min(options, key=lambda option: option.seconds)

@@ -1,7 +1,7 @@
-"""Freeze filters: convolutions with filters that no call changes get the version of the filters.
+"""Freeze filters: convolutions with filters that no call changes get their content id.
 
 The kernel of a convolution keeps the filters in the form that it computes with, as long as their
-version is the same.
+content id (`RemoteArray.content_id`) is the same.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from magmath.ops.leaves import scalar
 
 
 def freeze_filters(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapping[Node, Node]]:
-    """Return the graph with versions as operands of convolutions whose filters are among the leaves
-    `hoisted`, and the leaf of each version.
+    """Return the graph with content scalars as operands of convolutions whose filters are among
+    the leaves `hoisted`, and the leaf of each of these scalars.
 
-    A version is a number (int64), equal only while the data of the leaf are the same.
+    A content scalar (int64) is equal in two calls only if the data of the leaf are the same.
     """
-    versions: dict[Node, Node] = {}  # of leaves
+    content_scalars: dict[Node, Node] = {}  # of leaves
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
         if node.name == "correlation" and node.inputs[1] in hoisted and len(inputs) == 2:
-            version = versions.setdefault(node.inputs[1], scalar(None, int64))
+            content_scalar = content_scalars.setdefault(node.inputs[1], scalar(None, int64))
             attributes = {**node.attributes, "frozen": True}
-            inputs = (*inputs, version)
+            inputs = (*inputs, content_scalar)
             new[node] = apply_to(node.operation, inputs, node.line, attributes, node.layout)
         else:
             new[node] = node.with_inputs(inputs)
-    return graph.mapped(new), {version: leaf for leaf, version in versions.items()}
+    return graph.mapped(new), {x: leaf for leaf, x in content_scalars.items()}

@@ -1,9 +1,9 @@
 """Layer blocks: a training step, divided into one graph per layer.
 
 A block has the operations between the activations (and cotangents) that enter the layer and those
-that leave it. The values at its borders may be in a few layouts; the
-cost of a block is estimated for each option of its layer and each pair of layouts at its borders,
-and equal blocks share these costs.
+that leave it. The values at its borders may be in a few layouts. The cost of a block is estimated
+for each option of its layer and each pair of layouts at its borders, and equal blocks share these
+costs.
 """
 
 from __future__ import annotations
@@ -55,12 +55,24 @@ class LayerOptions:
 
 @final
 @dataclass
+class BlockSeconds:
+    """The predicted seconds of all blocks of one form, so far.
+
+    by_choice   by the layout at the left border, the option, and the layout at the right border
+    by_layouts  by the layouts of the leaves, which several choices may have in common
+    """
+
+    by_choice: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    by_layouts: dict[tuple[Layout, ...], float] = field(default_factory=dict)
+
+
+@final
+@dataclass
 class LayerBlock:
     """The operations of one layer, as a graph whose leaves at the borders have no layout yet.
 
     `own` are the positions of the layer's parameters that the block reads; `left` and `right` are
-    the leaves for values that the previous and the next layer compute or read. `known` caches the
-    costs of all blocks of this form, by choice and by the layouts of all these leaves.
+    the leaves for values that the previous and the next layer compute or read.
     """
 
     graph: Graph
@@ -69,17 +81,17 @@ class LayerBlock:
     left: list[Node]
     right: list[Node]
     environment: Environment
-    known: dict[Hashable, float] = field(default_factory=dict)
+    cached: BlockSeconds = field(default_factory=BlockSeconds)
 
     @cached_property
     def signature(self) -> Hashable:
         """Equal for blocks that have the same costs."""
-        number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
-        own_numbers = tuple([number[self.layer.leaves[i]] for i in self.own])
-        borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
+        position_of = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
+        own_positions = tuple([position_of[self.layer.leaves[i]] for i in self.own])
+        borders = [tuple([position_of[leaf] for leaf in side]) for side in (self.left, self.right)]
         return (
             self.graph.key,
-            own_numbers,
+            own_positions,
             tuple(self.own),
             *borders,
             self.layer.signature,
@@ -88,10 +100,10 @@ class LayerBlock:
 
     def seconds(self, left: str, option: str, right: str) -> float:
         """Return the predicted seconds with this option and these layouts at the borders."""
-        chosen = (left, option, right)
-        if chosen not in self.known:
-            self.known[chosen] = self._planned_seconds(left, option, right)
-        return self.known[chosen]
+        cached, choice = self.cached.by_choice, (left, option, right)
+        if choice not in cached:
+            cached[choice] = self._planned_seconds(left, option, right)
+        return cached[choice]
 
     def _planned_seconds(self, left: str, option: str, right: str) -> float:
         """Return these seconds, predicted once for all choices with the same layouts."""
@@ -99,10 +111,10 @@ class LayerBlock:
         layouts |= {leaf: self._bordering(leaf.shape, right) for leaf in self.right}
         for i in self.own:
             layouts[self.layer.leaves[i]] = self.layer.options[option][i]
-        key = tuple(layouts.values())
-        if key not in self.known:
-            self.known[key] = self.plan.seconds(layouts)
-        return self.known[key]
+        cached, key = self.cached.by_layouts, tuple(layouts.values())
+        if key not in cached:
+            cached[key] = self.plan.seconds(layouts)
+        return cached[key]
 
     @cached_property
     def plan(self) -> PlanSeconds:
@@ -125,8 +137,8 @@ def _channel_dimension(ndim: int) -> int:
     return 1 if ndim > 3 else ndim - 1
 
 
-block_seconds: dict[Hashable, dict[Hashable, float]] = {}
-"""The costs of blocks, by their signatures."""
+block_seconds: dict[Hashable, BlockSeconds] = {}
+"""The predicted seconds of blocks, by their signatures."""
 
 
 def blocks_of(
@@ -147,11 +159,9 @@ def blocks_of(
     for number, layer in enumerate(layers):
         extraction = _Extraction(number, owner, layouts, environment)
         block = extraction.block(step, members[number], layer, users)
-        known = block_seconds.get(block.signature)
-        block.known = (
-            store_bounded(block_seconds, block.signature, {}, MAX_CACHED_BLOCKS)
-            if known is None
-            else known
+        cached = block_seconds.get(block.signature)
+        block.cached = cached or store_bounded(
+            block_seconds, block.signature, BlockSeconds(), MAX_CACHED_BLOCKS
         )
         blocks.append(block)
     return blocks
@@ -176,14 +186,15 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     It is that of `layer_of`. A node that depends on no parameters belongs to the first layer that
     reads it.
     """
-    number = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
+    layer_of_leaf = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
     needs: dict[Node, int] = {}
     for node in step.nodes:
-        needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
+        own = layer_of_leaf.get(node, -1)
+        needs[node] = max([own, *[needs[source] for source in node.inputs]])
     last_update = dict.fromkeys(step.nodes, -1)
     for output, target in step.outputs_and_targets:
-        if target in number:
-            last_update[output] = max(last_update[output], number[target])
+        if target in layer_of_leaf:
+            last_update[output] = max(last_update[output], layer_of_leaf[target])
     for node in reversed(step.nodes):
         for source in node.inputs:
             last_update[source] = max(last_update[source], last_update[node])
@@ -192,7 +203,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     for node in reversed(step.nodes):
         if node.is_leaf_or_constant:
             continue
-        direct = max([number.get(source, -1) for source in node.inputs], default=-1)
+        direct = max([layer_of_leaf.get(source, -1) for source in node.inputs], default=-1)
         if needs[node] < 0:
             owner[node] = max(0, earliest.get(node, 0))
         else:

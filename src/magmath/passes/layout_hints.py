@@ -75,8 +75,8 @@ def _set_hints_of_samples(graph: Graph, mesh: Mesh, hints: dict[Node, HintSource
     for node in graph.nodes:
         if node.name == "recompute" and node.inputs[0].name == "redistribute":
             splits = layout_of(node.inputs[0]).splits
-            split = [d for d, one in enumerate(splits) if one is not None]
-            dimension |= {node: split[0]} if len(split) == 1 else {}
+            split_dims = [d for d, split in enumerate(splits) if split is not None]
+            dimension |= {node: split_dims[0]} if len(split_dims) == 1 else {}
         elif any(x in dimension for x in node.inputs):
             sample_dim = _dimension_of_samples(node, dimension)
             if sample_dim is not None and node.shape[sample_dim] >= mesh.size:

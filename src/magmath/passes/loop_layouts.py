@@ -107,7 +107,7 @@ class _LoopStep:
         scanned = [self._stacked(x.shape, y) for x, y in zip(self._rows, rows, strict=True)]
         have = [y for part in self._input_layouts for y in part]
         want = (*states, *scanned, *captured)
-        moves = [self._move(*each) for each in zip(leaves, have, want, strict=True)]
+        moves = [self._move(leaf, x, y) for leaf, x, y in zip(leaves, have, want, strict=True)]
         return (
             seconds + sum(moves) / self._steps,
             LoopLayouts(states, scanned, captured, stacked),

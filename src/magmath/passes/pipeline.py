@@ -33,9 +33,9 @@ from magmath.passes.simplify import merge_equal, simplify
 @final
 @dataclass(frozen=True)
 class PlannedGraph:
-    """A planned graph: every node has a layout, a position in the schedule, buffers, and there a
-    memory order (row-major if it is not in `orders`).
+    """A planned graph: every node has a layout, a position in the schedule, and a buffer.
 
+    `orders` has the memory orders of the nodes that are not stored row-major.
     `originals` maps the second computation of a value to the first one (`reduce_memory`).
     """
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
-from magmath.graph.operation import NO_ATTRIBUTES, no_decomposition
+from magmath.graph.operation import NO_ATTRIBUTES, make_node, no_decomposition
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT
 from magmath.passes.aliasing import is_materialized
@@ -48,14 +48,14 @@ class ArrayState:
 class Decision:
     """The decision about a node with operands in certain states.
 
-    state         the state of the result
-    seconds       predicted seconds without those of copies
-    inputs        the layouts in which operands are read
-    copy_layouts  for each operand, the layouts of the copies that lead there; None if there are
-                  none
-    cost          the cost by which decompositions are compared, in units of `RESOLUTION`
-    moved_bytes   the bytes by which decompositions are compared
-    parts         the decompositions
+    state           the state of the result
+    seconds         predicted seconds without those of copies
+    inputs          the layouts in which operands are read
+    copy_layouts    for each operand, the layouts of the copies that lead there; None if there are
+                    none
+    cost            the cost by which decompositions are compared, in units of `RESOLUTION`
+    moved_bytes     the bytes by which decompositions are compared
+    decompositions  the decompositions of the node, each as its placements
     """
 
     state: ArrayState
@@ -64,7 +64,7 @@ class Decision:
     copy_layouts: tuple[tuple[Layout, ...], ...] | None
     cost: int
     moved_bytes: int
-    parts: tuple[StepList, ...]
+    decompositions: tuple[PlacementList, ...]
 
 
 DecisionKey = tuple["ArrayState | None", ...]
@@ -73,15 +73,27 @@ DecisionKey = tuple["ArrayState | None", ...]
 
 @final
 class NodeKind:
-    """A form of nodes: those with one signature. `node` is one of them, without its operands."""
+    """All nodes with one signature, and with equal positions of repeated operands.
 
-    __slots__ = ("is_move", "known", "node")
+    `node` is such a node on operands of its own, without a line of user code; `decisions` are the
+    decisions about them so far.
+    """
+
+    __slots__ = ("decisions", "is_move", "node")
 
     def __init__(self, node: Node) -> None:
         self.is_move = node.operation.is_move
         bare = {x: Node(INPUT, (), NO_ATTRIBUTES, x.shape, x.dtype) for x in node.inputs}
-        self.node = node.replace(tuple([bare[x] for x in node.inputs]))
-        self.known: dict[DecisionKey, Decision] = {}
+        self.node = make_node(
+            node.operation,
+            tuple([bare[x] for x in node.inputs]),
+            node.attributes,
+            node.shape,
+            node.dtype,
+            node.layout,
+            signature=node.signature,
+        )
+        self.decisions: dict[DecisionKey, Decision] = {}
 
 
 @final
@@ -142,12 +154,12 @@ class Decisions:
 
     def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
-        decision = kind.known.get(key)
+        decision = kind.decisions.get(key)
         if decision is None:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            decision = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
+            decision = store_bounded(kind.decisions, key, decided, MAX_CACHED_DECISIONS)
         return decision
 
     def _decided(
@@ -174,22 +186,22 @@ class Decisions:
             environment.machine.call_seconds + best.arithmetic if computed else 0.0,
             inputs,
             tuple(copy_layouts) if any(copy_layouts) else None,
-            best.steps,
+            best.rounded_cost,
             nbytes,
             self._decompositions(node, [state.layout for state in operands], hint),
         )
 
     def _decompositions(
         self, node: Node, layouts: Sequence[Layout], hint: ArrayState | None
-    ) -> tuple[StepList, ...]:
+    ) -> tuple[PlacementList, ...]:
         if node.operation.decompositions is no_decomposition or self.environment.deterministic:
             return ()
-        parts = []
+        decompositions = []
         for root in node.operation.decompositions(node, layouts):
             nodes = topological_until([root], node.inputs)
-            numbers = {} if hint is None else {root: 1}
-            parts.append(StepList.of(nodes, node.inputs, numbers, self))
-        return tuple(parts)
+            hints = {} if hint is None else {root: 1}
+            decompositions.append(PlacementList.of(nodes, node.inputs, hints, self))
+        return tuple(decompositions)
 
 
 @lru_cache(maxsize=16)
@@ -205,9 +217,9 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
 
 
 @final
-class PlanStep(NamedTuple):
-    """The placing of a node: its kind, the numbers of its operands, and that of its layout hint (0
-    for none)."""
+class NodePlacement(NamedTuple):
+    """The placing of a node: its kind, the positions of its operands in a list of values, and that
+    of its layout hint in a list of hints (0 for none)."""
 
     kind: NodeKind
     operands: tuple[int, ...]
@@ -216,17 +228,20 @@ class PlanStep(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class StepList:
-    """A graph, or a decomposition of a node, as a list of steps.
+class PlacementList:
+    """A graph, or a decomposition of a node, as a list of placements.
 
-    position  the number of each node: first those that are read (leaves, or operands of the node)
-    steps     the step of every other node
-    leaves    further leaves, numbered after the nodes that are read
+    position    the position of each node in a list of values: first those that are read (leaves, or
+                operands of the node), then further leaves, then the nodes that are placed
+    leaves      the further leaves
+    nodes       the nodes that are placed; the last one of a decomposition computes its value
+    placements  the placement of each of them
     """
 
     position: Mapping[Node, int]
-    steps: Sequence[PlanStep]
     leaves: Sequence[Node]
+    nodes: Sequence[Node]
+    placements: Sequence[NodePlacement]
 
     @staticmethod
     def of(
@@ -234,17 +249,16 @@ class StepList:
         read: Sequence[Node],
         hints: Mapping[Node, int],
         decisions: Decisions,
-    ) -> StepList:
-        """Return the steps for nodes in topological order, which read some of them."""
+    ) -> PlacementList:
+        """Return the placements of nodes in topological order, which read some of them."""
         outside = set(read)
         inside = [node for node in nodes if node not in outside]
         leaves = [node for node in inside if node.is_leaf]
         position = {node: i for i, node in enumerate((*read, *leaves))}
-        first = len(read) + len(leaves)
-        steps: list[PlanStep] = []
-        for node in inside:
-            if not node.is_leaf:
-                operands = tuple([position[x] for x in node.inputs])
-                position[node] = first + len(steps)
-                steps.append(PlanStep(decisions.kind(node), operands, hints.get(node, 0)))
-        return StepList(position, steps, leaves)
+        placed = [node for node in inside if not node.is_leaf]
+        placements: list[NodePlacement] = []
+        for i, node in enumerate(placed, len(read) + len(leaves)):
+            operands = tuple([position[x] for x in node.inputs])
+            position[node] = i
+            placements.append(NodePlacement(decisions.kind(node), operands, hints.get(node, 0)))
+        return PlacementList(position, leaves, placed, placements)

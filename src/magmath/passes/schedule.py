@@ -60,12 +60,13 @@ def schedule(graph: Graph, early_bytes: int = 0, changing: Collection[Node] = ()
     position = {node: i for i, node in enumerate(nodes)}
     position.update({node: position[node] - len(nodes) for node in _scalars(nodes)})
     levels = _levels(nodes, dependences)
-    _sink_terms(nodes, dependences, levels)
+    _raise_to_level_of_reader(nodes, dependences, levels)
     last = max(levels.values(), default=0)
     copies = [x for x, target in graph.outputs_and_targets if target and _is_copy_to_all(x)]
     levels.update(dict.fromkeys(copies, last))
     levels.update(dict.fromkeys(invariant, -1))
     first = set[Node]() if early_bytes else _first_of_level(nodes)
+    # The first of a level precede all others of it: positions of scalars begin at -len(nodes).
     rank = {node: position[node] - 2 * len(nodes) * (node in first) for node in nodes}
     order = dependences.ordered(nodes, lambda node: (levels[node], rank[node]))
     if last and _has_larger_peak(order, nodes):
@@ -267,9 +268,11 @@ def _levels(nodes: Sequence[Node], dependences: _Dependences) -> dict[Node, int]
     return level
 
 
-def _sink_terms(nodes: Sequence[Node], dependences: _Dependences, levels: dict[Node, int]) -> None:
-    """Give each element-wise node that only one other reads the level of this one: a loop computes
-    both, and the value is not stored."""
+def _raise_to_level_of_reader(
+    nodes: Sequence[Node], dependences: _Dependences, levels: dict[Node, int]
+) -> None:
+    """Raise each element-wise node with a single, element-wise reader to the level of its reader: a
+    loop computes both, and the value is not stored."""
     for node in reversed(nodes):
         users = dependences.users[node]
         if node.operation.is_elementwise and len(users) == 1:

@@ -140,8 +140,8 @@ def is_constant(node: Node, value: float) -> bool:
 def _simpler_elementwise(node: Node) -> Node | None:
     x = node.inputs
     if node.name == "multiply":
-        for one, other in ((x[0], x[1]), (x[1], x[0])):
-            if is_constant(one, 1) and other.shape == node.shape:
+        for factor, other in ((x[0], x[1]), (x[1], x[0])):
+            if is_constant(factor, 1) and other.shape == node.shape:
                 return other
     if node.name == "add":
         if x[1].name == "negative" and x[1].shape == node.shape:
@@ -168,7 +168,7 @@ def _joined_parts(x: Node, y: Node) -> Node | None:
     parts, other_parts = _parts_in_zeros(x), _parts_in_zeros(y)
     if not parts or not other_parts or x.shape != y.shape:
         return None
-    if any(_have_common_elements(one, other) for one in parts for other in other_parts):
+    if any(_have_common_elements(part, other) for part in parts for other in other_parts):
         return None
     for part in reversed(other_parts):
         x = apply(SET_SLICE, x, part.inputs[1], line=part.line, **part.attributes)

@@ -1,4 +1,4 @@
-"""Barriers: where a program must wait until all workers have got there.
+"""Barriers: where a program must wait until all workers have arrived.
 
 Barriers are inserted exactly where one worker would read data that another may not have written
 yet, or overwrite data that another may still read. They are found by following the accesses to
@@ -36,8 +36,8 @@ class _Access:
 
 
 @final
-class Hazards:
-    """The barriers that conflicting accesses need."""
+class BarrierInsertion:
+    """Finds conflicting accesses of workers, and inserts barriers between them."""
 
     def __init__(
         self, slots: Sequence[Slot], instructions: list[Instruction], prologue: int
@@ -45,14 +45,14 @@ class Hazards:
         self.slots, self._roots = slots, roots_of(slots)
         self.instructions = instructions
         self.prologue = prologue
-        self.remote = self._remote_roots()
+        self.shared_roots = self._find_shared_roots()
         """The storages that more than one worker touches."""
 
     def root(self, slot: int) -> int:
         """Return the slot that owns the memory of `slot`."""
         return self._roots[slot]
 
-    def _remote_roots(self) -> set[int]:
+    def _find_shared_roots(self) -> set[int]:
         roots = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
             if isinstance(instruction, Redistribute) and self._is_cross_worker_move(instruction):
@@ -86,7 +86,7 @@ class Hazards:
         return _Access(root, None if layout.shared else layout, writes)
 
     def _is_part(self, slot: int) -> bool:
-        return self.slots[slot].start is not None or self.slots[slot].leading
+        return self.slots[slot].start is not None or self.slots[slot].is_at_beginning
 
     def _move_write(self, source: int, target: int) -> _Access:
         """Return the write access of a move; a copy into a shared slot writes each worker's own
@@ -96,24 +96,24 @@ class Hazards:
             return _Access(self.root(target), None if have.is_replicated else have, True)
         return self._access(target, True)
 
-    def fenced(self) -> tuple[list[Instruction], int]:
+    def with_barriers(self) -> tuple[list[Instruction], int]:
         """Return the instructions with barriers between conflicting accesses, also across the end
         of the loop, and the length of the prologue."""
         once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
         state = _PendingAccesses()
-        first = self._with_barriers(state, once)
-        if first and self.remote:  # the first step begins after all prologues
+        first = self._add_barriers(state, once)
+        if first and self.shared_roots:  # the first step begins after all prologues
             first.append(Barrier())
             state.clear()
-        self._with_barriers(state, loop)  # the accesses at the end of the step before
-        return [*first, *self._with_barriers(state, loop)], len(first)
+        self._add_barriers(state, loop)  # the accesses at the end of the step before
+        return [*first, *self._add_barriers(state, loop)], len(first)
 
-    def _with_barriers(
+    def _add_barriers(
         self, state: _PendingAccesses, instructions: list[Instruction]
     ) -> list[Instruction]:
         result: list[Instruction] = []
         for instruction in instructions:
-            accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
+            accesses = [a for a in self._accesses(instruction) if a.root in self.shared_roots]
             if any(state.has_conflict(access) for access in accesses):
                 result.append(Barrier())
                 state.clear()

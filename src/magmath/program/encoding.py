@@ -66,7 +66,7 @@ def _encoded_program(program: Program) -> list[Any]:
         program.prologue,
         None if team is None else _encoded_program(team),
         program.flushes_denormals,
-        program.checks_late,
+        program.reports_late,
         None if step is None else _encoded_step(step),
     ]
 
@@ -74,7 +74,7 @@ def _encoded_program(program: Program) -> list[Any]:
 def _decoded_program(fields: list[Any]) -> Program:
     encoded_layouts, slots, instructions, *rest = fields
     inputs, outputs, scalars, donated, workers, reads_peers, prologue, team, *last = rest
-    flushes_denormals, checks_late, step = last
+    flushes_denormals, reports_late, step = last
     layouts = [Layout.decode(layout) for layout in encoded_layouts]
     return Program(
         [_decoded_slot(slot, layouts) for slot in slots],
@@ -88,7 +88,7 @@ def _decoded_program(fields: list[Any]) -> Program:
         prologue,
         None if team is None else _decoded_program(team),
         flushes_denormals,
-        checks_late,
+        reports_late,
         None if step is None else _decoded_step(step),
     )
 
@@ -128,7 +128,7 @@ def _encoded_slot(slot: Slot, layouts: Mapping[Layout, int]) -> list[Any]:
         slot.is_peer_readable,
         _encoded_value(slot.value),
         slot.start,
-        slot.leading,
+        slot.is_at_beginning,
         slot.order,
         slot.first,
         slot.last,
@@ -145,7 +145,7 @@ def _decoded_slot(fields: list[Any], layouts: list[Layout]) -> Slot:
         is_peer_readable,
         value,
         start,
-        leading,
+        is_at_beginning,
         order,
         first,
         last,
@@ -159,7 +159,7 @@ def _decoded_slot(fields: list[Any], layouts: list[Layout]) -> Slot:
         is_peer_readable,
         _decoded_value(value),
         None if start is None else tuple(start),
-        leading,
+        is_at_beginning,
         None if order is None else tuple(order),
         first,
         last,

@@ -11,37 +11,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod, sqrt
-from typing import Any, final
+from typing import Any, Literal, TypeAlias, final
 
 import msgspec
 
 from magmath.core.dtypes import DType
 from magmath.layout import Layout
 
+SlotKind: TypeAlias = Literal["input", "output", "scalar", "constant", "temporary"]
+
 
 @final
 class Slot(msgspec.Struct, frozen=True):
     """An array of a program.
 
-    kind    input: given with each run; output: returned to the caller; scalar: a Python number
-            given with each run; constant: `value`; temporary: in the program's arena, private, or
-            readable by peers (`is_peer_readable`)
-    alias   the slot in whose memory this one is stored (its own tile of it, as a view)
-    start   of a slice of `alias`: the index in it at which this slot begins
-    leading the slot is stored in the first bytes of `alias`, which has another shape
-    order   of a temporary: its dimensions in memory, outermost first; None: row-major
-    first, last   the positions of the instructions between which a temporary is alive
+    kind             input: given with each run; output: returned to the caller; scalar: a Python
+                     number given with each run; constant: `value`; temporary: in the program's
+                     arena, private, or readable by peers (`is_peer_readable`)
+    alias            the slot in whose memory this one is stored (its own tile of it, as a view)
+    start            of a slice of `alias`: the index in it at which this slot begins
+    is_at_beginning  the slot is stored in the first bytes of `alias`, which has another shape
+    order            of a temporary: its dimensions in memory, outermost first; None: row-major
+    first, last      the positions of the instructions between which a temporary is alive
     """
 
     shape: tuple[int, ...]
     dtype: DType
     layout: Layout
-    kind: str
+    kind: SlotKind
     alias: int | None = None
     is_peer_readable: bool = False
     value: bool | int | float | complex | None = None
     start: tuple[int, ...] | None = None
-    leading: bool = False
+    is_at_beginning: bool = False
     order: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
@@ -78,7 +80,7 @@ class _SlotAccess(msgspec.Struct, frozen=True):
 
 @final
 class Call(_SlotAccess, frozen=True):
-    """Compute slot `out` by an operation of the table on slots `inputs`.
+    """Compute slot `out` from slots `inputs` by the operation of this name (`ops.OPERATIONS`).
 
     With a `workspace`, which is another slot, all workers compute it by the collective kernel.
     `is_recomputation`: another call has computed the same value before, which was not stored until
@@ -220,7 +222,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and scalars. The first `prologue` instructions depend on nothing
     that a step changes: a run of many steps executes them once. With `flushes_denormals`, denormal
-    numbers count as zero in a run. With `checks_late`, a GPU may overwrite variables before it
+    numbers count as zero in a run. With `reports_late`, a GPU may overwrite variables before it
     reports invalid data, since the caller restores them then. A program with an
     `asynchronous` step has no instructions, and its temporary slots are private memory of a
     worker.
@@ -237,7 +239,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     prologue: int = 0
     team: Program | None = None
     flushes_denormals: bool = False
-    checks_late: bool = False
+    reports_late: bool = False
     asynchronous: AsynchronousStep | None = None
 
     @property

@@ -16,8 +16,16 @@ from magmath.layout import Layout, Mesh
 from magmath.passes.assign_buffers import BufferAssignment, outputs_with_own_buffer
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import PlannedGraph
-from magmath.program.barriers import Hazards
-from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute, Slot
+from magmath.program.barriers import BarrierInsertion
+from magmath.program.instructions import (
+    Call,
+    Emit,
+    Instruction,
+    Program,
+    Redistribute,
+    Slot,
+    SlotKind,
+)
 from magmath.program.overlap import with_overlap
 from magmath.program.slot_lifetimes import with_lifetimes
 
@@ -40,9 +48,9 @@ def lower(
     instructions, prologue = lowering.instructions, lowering.prologue or 0
     reads_peers = False
     if environment.shares_memory:
-        hazards = Hazards(lowering.slots, instructions, prologue)
-        instructions, prologue = hazards.fenced()
-        reads_peers = bool(hazards.remote)
+        insertion = BarrierInsertion(lowering.slots, instructions, prologue)
+        instructions, prologue = insertion.with_barriers()
+        reads_peers = bool(insertion.shared_roots)
     elif environment.workers > 1:
         instructions = with_overlap(
             lowering.slots, instructions, prologue, environment.overlap_min_bytes
@@ -91,10 +99,10 @@ class _Lowering:
             owner = self.buffers.alias.get(owner)
         alias = None if owner is None else self.slot[owner]
         for x in reversed(chain):
-            alias = self.slot[x] = self._new(x, self._kind(x), alias)
+            alias = self.slot[x] = self._add_slot(x, self._kind(x), alias)
         return self.slot[node]
 
-    def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
+    def _add_slot(self, node: Node, kind: SlotKind, alias: int | None = None) -> int:
         value = node.attributes["value"] if node.name == "constant" else None
         is_peer_readable = node in self.buffers.peer_readable and self.environment.shares_memory
         self.slots.append(
@@ -107,15 +115,17 @@ class _Lowering:
                 is_peer_readable,
                 value=value,
                 start=self.buffers.start.get(node),
-                leading=node in self.buffers.leading,
+                is_at_beginning=node in self.buffers.at_beginning,
                 order=self.orders.get(node) if kind == "temporary" else None,
             )
         )
         return len(self.slots) - 1
 
-    def _kind(self, node: Node) -> str:
-        if node.name in ("scalar", "constant"):
-            return node.name
+    def _kind(self, node: Node) -> SlotKind:
+        if node.name == "scalar":
+            return "scalar"
+        if node.name == "constant":
+            return "constant"
         if node.is_leaf:
             return "input"
         return "output" if node in self.own_outputs else "temporary"
@@ -174,27 +184,27 @@ class _Lowering:
         sources: dict[int, int] = {}
         for i, output in enumerate(self.graph.outputs):
             if i in self.buffers.copied:
-                sources[i] = self._saved(output)
-        emitted = [self._saved(node) for node in self.graph.emitted]
+                sources[i] = self._slot_before_overwrite(output)
+        emitted = [self._slot_before_overwrite(node) for node in self.graph.emitted]
         for i, (output, target) in enumerate(self.graph.outputs_and_targets):
             slot = self.slot_of(output) if target is None else self.slot_of(target)
             if i in self.buffers.copied:
                 if target is None:
-                    slot = self._new(output, "output")
+                    slot = self._add_slot(output, "output")
                 self.instructions.append(Redistribute(sources[i], slot, output.line))
             self.output_slots.append(slot)
         self.instructions += [Emit(slot) for slot in emitted]
 
-    def _saved(self, output: Node) -> int:
-        """Return the slot to copy or report: a fresh one if the original's buffer may be
-        overwritten first."""
+    def _slot_before_overwrite(self, output: Node) -> int:
+        """Return the slot to copy or report: that of the output, or a copy of it if its buffer may
+        be overwritten first."""
         slot = self.slot_of(output)
         root = self.buffers.root(output)
         if root not in self.graph.targets:
             return slot
-        saved = self._new(output, "temporary")
-        self.instructions.append(Redistribute(slot, saved, output.line))
-        return saved
+        copy = self._add_slot(output, "temporary")
+        self.instructions.append(Redistribute(slot, copy, output.line))
+        return copy
 
 
 def _is_collective(node: Node) -> bool:

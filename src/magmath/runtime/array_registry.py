@@ -22,13 +22,13 @@ class OwnerReference(ref[Any]):
     Its callback is a built-in method of a deque, so Ctrl-C cannot interrupt it.
     """
 
-    __slots__ = ("array",)
-    array: int
+    __slots__ = ("array_id",)
+    array_id: int
 
 
 @final
 class ArrayRegistry:
-    """The layout and type of each array, by its number.
+    """The layout and type of each array, by its id.
 
     known      layouts and types
     failures   the failures of arrays whose run is known to have failed
@@ -48,35 +48,35 @@ class ArrayRegistry:
         known = list(self.known.values())
         return sum([block_bytes(x.max_local_size * dtype.itemsize) for x, dtype in known])
 
-    def require(self, operation: str, array: int) -> tuple[Layout, DType]:
+    def require(self, operation: str, array_id: int) -> tuple[Layout, DType]:
         """Return the layout and type of an array. Raises WorkerError for an unknown one, and the
         failure of the run that should have produced it."""
-        known = self.known.get(array)
+        known = self.known.get(array_id)
         if known is None:
             raise WorkerError(
-                f"{operation}: array {array} is not in this pool: it was released, it was donated "
-                f"to a run, or it belongs to another pool"
+                f"{operation}: array {array_id} is not in this pool: it was released, it was "
+                f"donated to a run, or it belongs to another pool"
             )
-        if array in self.failures:
-            raise exception_from(self.failures[array])
+        if array_id in self.failures:
+            raise exception_from(self.failures[array_id])
         return known
 
-    def release(self, array: int) -> None:
+    def release(self, array_id: int) -> None:
         """Release an array on the workers. Thread-safe, also in finalizers."""
-        if self.known.pop(array, None) is not None:
-            self.failures.pop(array, None)
-            self._release(array)
+        if self.known.pop(array_id, None) is not None:
+            self.failures.pop(array_id, None)
+            self._release(array_id)
 
-    def track_owner(self, owner: object, array: int) -> OwnerReference:
+    def track_owner(self, owner: object, array_id: int) -> OwnerReference:
         """Release an array when its owner is collected."""
-        reference = self._owners[array] = OwnerReference(owner, self.gone.append)
-        reference.array = array
+        reference = self._owners[array_id] = OwnerReference(owner, self.gone.append)
+        reference.array_id = array_id
         return reference
 
     def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
         """Swap the arrays of two owners."""
-        owner.array, other.array = other.array, owner.array
-        self._owners[owner.array], self._owners[other.array] = owner, other
+        owner.array_id, other.array_id = other.array_id, owner.array_id
+        self._owners[owner.array_id], self._owners[other.array_id] = owner, other
 
     def release_collected(self) -> None:
         """Release the arrays of collected owners. Thread-safe."""
@@ -86,12 +86,13 @@ class ArrayRegistry:
                 owner = gone.popleft()
             except IndexError:  # another thread has taken it
                 return
-            self._owners.pop(owner.array, None)
-            self.release(owner.array)
+            self._owners.pop(owner.array_id, None)
+            self.release(owner.array_id)
 
-    def mark_failed(self, arrays: Sequence[int], failure: Failure) -> None:
+    def mark_failed(self, array_ids: Sequence[int], failure: Failure) -> None:
         """Record the failure of arrays that are still referenced."""
-        self.failures.update({array: failure for array in arrays if array in self.known})
+        known = [array_id for array_id in array_ids if array_id in self.known]
+        self.failures.update(dict.fromkeys(known, failure))
 
     def clear(self) -> None:
         """Remove all records, after the workers have ended."""

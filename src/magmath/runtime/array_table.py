@@ -1,4 +1,4 @@
-"""The table of a worker's arrays, by number, and the lifetime of their memory.
+"""The table of a worker's arrays, by id, and the lifetime of their memory.
 
 Every worker of a pool receives the same allocations and releases, so the heaps stay symmetric
 without communication.
@@ -49,30 +49,30 @@ class ArrayTable:
             self.transfers = None if comm is None else AsyncTransfers(ProgressThread(comm))
         return None if self.transfers is None else self.transfers.progress_thread
 
-    def add(self, array: int, stored: LocalArray) -> None:
-        """Add an array under a number."""
-        self._arrays[array] = stored
+    def add(self, array_id: int, stored: LocalArray) -> None:
+        """Add an array under an id."""
+        self._arrays[array_id] = stored
 
-    def get(self, array: int) -> LocalArray:
+    def get(self, array_id: int) -> LocalArray:
         """Return an array, after pending transfers to it."""
         if self.transfers is not None:
-            self.transfers.wait_for(array)
-        stored = self._arrays.get(array)
+            self.transfers.wait_for(array_id)
+        stored = self._arrays.get(array_id)
         if stored is None:
             raise WorkerError(
-                f"array {array} is not on worker {self._comm.rank}: it was released, or donated "
+                f"array {array_id} is not on worker {self._comm.rank}: it was released, or donated "
                 f"to a run"
             )
         return stored
 
-    def drop(self, arrays: Sequence[int]) -> None:
+    def drop(self, array_ids: Sequence[int]) -> None:
         """Release arrays."""
         if self._frees_at_once:  # frees memory immediately
-            self.finish_transfers(writes=arrays)
+            self.finish_transfers(writes=array_ids)
         unused: list[LocalArray] = []
-        for array in arrays:
-            stored = self._arrays.pop(array, None)
-            if stored is None or (self.transfers and self.transfers.release(array, stored)):
+        for array_id in array_ids:
+            stored = self._arrays.pop(array_id, None)
+            if stored is None or (self.transfers and self.transfers.release(array_id, stored)):
                 continue
             unused.append(stored)
         self._free(unused)
@@ -81,12 +81,12 @@ class ArrayTable:
         self,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
-        program: int | None = None,
+        program_id: int | None = None,
         max_transfers: int | None = None,
     ) -> None:
         """Wait for conflicting transfers; see `AsyncTransfers.finish_conflicting`."""
         if self.transfers is not None:
-            self._free(self.transfers.finish_conflicting(reads, writes, program, max_transfers))
+            self._free(self.transfers.finish_conflicting(reads, writes, program_id, max_transfers))
 
     def _free(self, released: Sequence[LocalArray]) -> None:
         if self._comm.size > 1 and any(stored.layout.shared for stored in released):
@@ -99,7 +99,7 @@ class ArrayTable:
         if self.transfers is not None:
             self.finish_transfers(inputs, [inputs[x] for x in program.donated.values()])
         arrays = self._arrays
-        return [arrays.get(array) or self.get(array) for array in inputs]
+        return [arrays.get(array_id) or self.get(array_id) for array_id in inputs]
 
     def outputs(
         self,
@@ -110,7 +110,7 @@ class ArrayTable:
         read: Sequence[LocalArray],
     ) -> list[LocalArray]:
         """Return the outputs of a run that reads the arrays `read`: donated inputs under their new
-        numbers, otherwise new memory."""
+        ids, otherwise new memory."""
         arrays: list[LocalArray] = []
         donated = program.donated
         try:
@@ -133,7 +133,7 @@ class ArrayTable:
         return arrays
 
     def move_donated(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Move donated inputs to the numbers of the outputs."""
+        """Move donated inputs to the ids of the outputs."""
         for position, donor in program.donated.items():
             stored = self._arrays.pop(inputs[donor], None)
             if stored is not None:
@@ -142,7 +142,7 @@ class ArrayTable:
     def restore_donated(
         self, program: Program, inputs: Sequence[int], outputs: Sequence[int]
     ) -> None:
-        """Move donated inputs back to their old numbers."""
+        """Move donated inputs back to their old ids."""
         for position, donor in program.donated.items():
             self._arrays[inputs[donor]] = self._arrays.pop(outputs[position])
 

@@ -22,11 +22,11 @@ MAX_TRANSFERS: Final = 4
 @final
 @dataclass(eq=False, slots=True)
 class Transfer:
-    """A task, its program, the arrays that it reads and writes, and those that were released since
-    it started."""
+    """A task, the ids of its program and of the arrays that it reads and writes, and the arrays
+    that were released since it started."""
 
     task: Task
-    program: int
+    program_id: int
     reads: frozenset[int]
     writes: frozenset[int]
     released: list[LocalArray] = field(default_factory=list)
@@ -44,26 +44,26 @@ class AsyncTransfers:
         """Number of runs that completed while a transfer was pending."""
         self._transfers: list[Transfer] = []
 
-    def add(self, task: Task, program: int, reads: Sequence[int], writes: Sequence[int]) -> None:
+    def add(self, task: Task, program_id: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """Add a transfer that has started."""
         self.started += 1
-        self._transfers.append(Transfer(task, program, frozenset(reads), frozenset(writes)))
+        self._transfers.append(Transfer(task, program_id, frozenset(reads), frozenset(writes)))
 
     def count_run(self) -> None:
         """Count a completed run."""
         self.overlapped_runs += any(not transfer.task.is_done for transfer in self._transfers)
 
-    def wait_for(self, array: int) -> None:
+    def wait_for(self, array_id: int) -> None:
         """Wait for the transfers that write an array. Raises their exceptions."""
         for transfer in self._transfers:
-            if array in transfer.writes:
+            if array_id in transfer.writes:
                 transfer.task.wait()
 
-    def release(self, array: int, stored: LocalArray) -> bool:
+    def release(self, array_id: int, stored: LocalArray) -> bool:
         """Defer freeing a released array that a transfer uses; return False if no transfer uses
         it."""
         for transfer in reversed(self._transfers):
-            if array in transfer.reads or array in transfer.writes:
+            if array_id in transfer.reads or array_id in transfer.writes:
                 transfer.released.append(stored)
                 return True
         return False
@@ -72,7 +72,7 @@ class AsyncTransfers:
         self,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
-        program: int | None = None,
+        program_id: int | None = None,
         max_transfers: int | None = None,
     ) -> list[LocalArray]:
         """Wait for the transfers that conflict with reading or writing arrays, that run a program,
@@ -82,11 +82,11 @@ class AsyncTransfers:
         """
         chosen = [
             transfer
-            for number, transfer in enumerate(self._transfers)
-            if transfer.program == program
+            for position, transfer in enumerate(self._transfers)
+            if transfer.program_id == program_id
             or not transfer.writes.isdisjoint([*reads, *writes])
             or not transfer.reads.isdisjoint(writes)
-            or (max_transfers is not None and number < len(self._transfers) - max_transfers)
+            or (max_transfers is not None and position < len(self._transfers) - max_transfers)
         ]
         return self._end(chosen)
 

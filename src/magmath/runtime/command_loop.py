@@ -85,11 +85,11 @@ class CommandLoop:
                 return
             self.running = command if isinstance(command, Run) else None
             self._delays.sleep()
-            answer = self._worker.answer(command, data)
+            reply = self._worker.reply_to(command, data)
             self._delays.sleep()
             self.running = None
-            if answer is not None:
-                self._port.send(*answer)
+            if reply is not None:
+                self._port.send(*reply)
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
         """Return True if a long command should stop; called between its chunks, on each rank."""

@@ -1,4 +1,4 @@
-"""The queue of commands to the workers: sent asynchronously, with tickets, and answered later.
+"""The queue of commands to the workers: sent asynchronously, with tickets; replies come later.
 
 The next waiting call, at the latest `finish`, raises the failure of an asynchronous command
 (`runtime/failing_commands.py`).
@@ -39,7 +39,7 @@ from magmath.runtime.transport_interface import Expression, Payload, Transport
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_BYTES: Final = 256 << 20
-"""Maximum bytes of the data of unanswered commands."""
+"""Maximum bytes of the data of commands whose replies are missing."""
 INTERRUPT_SECONDS: Final = 5.0
 """Seconds that a running program has to stop after Ctrl-C."""
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
@@ -62,7 +62,7 @@ _EXPECTED_REPLIES: Final[dict[type, tuple[type, ...]]] = {
     messages.Stats: (messages.Counters,),
 }
 
-AnsweredCommand = (
+CommandWithReply = (
     messages.Put
     | messages.Get
     | messages.FileCommand
@@ -120,20 +120,20 @@ class CommandQueue:
         if self.end_reason is not None:
             raise WorkerLost(self.end_reason)
 
-    def ticket(self) -> int:
-        """Return the ticket of the next answered command."""
+    def next_ticket(self) -> int:
+        """Return the ticket of the next command with a reply."""
         return next(self._tickets)
 
     def submit(
         self,
-        command: AnsweredCommand,
+        command: CommandWithReply,
         ranks: Sequence[int] | None = None,
         payloads: Sequence[Payload] = (),
         *,
         nbytes: int = 0,
         run: RunHandle | None = None,
     ) -> PendingCommand:
-        """Send an answered command to all or some workers.
+        """Send a command with a reply to all or some workers.
 
         Waits only if too many commands are pending.
         """
@@ -165,27 +165,27 @@ class CommandQueue:
         return pending
 
     def request(
-        self, command: AnsweredCommand, ranks: Sequence[int] | None = None
+        self, command: CommandWithReply, ranks: Sequence[int] | None = None
     ) -> PendingCommand:
-        """Send a command and wait for its answers."""
+        """Send a command and wait for its replies."""
         with self.lock:
             pending = self.submit(command, ranks)
             self.wait(pending)
         return pending
 
     def notify(self, command: Command) -> None:
-        """Send an unanswered command to all workers."""
+        """Send a command without a reply to all workers."""
         with self.lock, self.interrupts:
             self._send(command, self._all_ranks)
 
-    def release(self, array: int) -> None:
+    def release(self, array_id: int) -> None:
         """Release an array with the next command. Safe in finalizers."""
         if self.end_reason is None:
-            self._released.append(array)
+            self._released.append(array_id)
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
@@ -194,7 +194,7 @@ class CommandQueue:
         try:
             with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
-                return self._transport.run(program, inputs, outputs, scalars, released)
+                return self._transport.run(program_id, inputs, outputs, scalars, released)
         except InterruptedError:
             self._deliver_interrupt()
             raise
@@ -203,34 +203,36 @@ class CommandQueue:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
         """Compute nodes on the inline worker; see `Pool.compute`."""
         with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
-            return self._transport.compute(order, requested, array_numbers, outputs, released)
+            return self._transport.compute(order, requested, array_ids, outputs, released)
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         """Copy an array into the memory of the inline worker."""
         with self.lock, self.interrupts:
             self.check_open()
-            self._transport.store(array, values, layout, dtype)
+            self._transport.store(array_id, values, layout, dtype)
 
-    def get(self, array: int) -> LocalArray:
-        """Return the array of this number on the inline worker."""
+    def get(self, array_id: int) -> LocalArray:
+        """Return the array of this id on the inline worker."""
         with self.lock:
             self.check_open()
-            return self._transport.get(array)
+            return self._transport.get(array_id)
 
     def wait(self, pending: PendingCommand) -> None:
-        """Wait until this command and every earlier one has been answered by all of its workers.
+        """Wait until all workers of this command and of every earlier one have replied.
 
         Raises the first failure of these commands. On Ctrl-C, stops running programs and raises
         KeyboardInterrupt; a second Ctrl-C closes the pool.
         """
-        if self.is_inline:  # inline commands have been answered, or have raised
+        if self.is_inline:  # inline commands have their replies, or have raised
             self._deliver_interrupt()
             return
         with self.lock, self.interrupts:
@@ -286,14 +288,14 @@ class CommandQueue:
         with self.lock, self.interrupts:
             if self._pending:
                 with suppress(Exception):  # of a lost worker, which has ended the pool
-                    self._send(messages.Interrupt(self.ticket()), [0])
+                    self._send(messages.Interrupt(self.next_ticket()), [0])
             if self.end_reason is None:
                 self._end(WorkerLost(_CLOSED), force=False)
 
     def adapt_to_fork(self) -> None:
         """Adapt this object in a fork of the process that started the workers.
 
-        The fork has a working copy of an inline worker. Other workers only answer the original
+        The fork has a working copy of an inline worker. Other workers reply only to the original
         controller. Threads that may have held the lock do not exist in the fork.
         """
         self.lock = threading.RLock()
@@ -326,11 +328,11 @@ class CommandQueue:
             self._close_after_loss(lost)
 
     def _take_released(self) -> list[int]:
-        """Return the released arrays, which then are no more in the queue."""
-        arrays, released = [], self._released
+        """Return the ids of the released arrays, which then are no more in the queue."""
+        array_ids, released = [], self._released
         while released:  # a finalizer may append at any time
-            arrays.append(released.popleft())
-        return arrays
+            array_ids.append(released.popleft())
+        return array_ids
 
     # Receiving.
 
@@ -383,7 +385,7 @@ class CommandQueue:
     def _remove(self, pending: PendingCommand) -> None:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
-            self._limit.count_answer()
+            self._limit.count_reply()
             self._pending_bytes -= pending.nbytes
         if pending.run is not None:
             pending.run.progress = None  # it may refer to the owner of the run's results
@@ -405,7 +407,7 @@ class CommandQueue:
         return len(self._pending) > MAX_COMMANDS or self._pending_bytes > MAX_PENDING_BYTES
 
     def _is_outstanding(self, pending: PendingCommand) -> bool:
-        """Return True if this command or an earlier one is unanswered."""
+        """Return True if replies to this command or to an earlier one are missing."""
         return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
 
     # Failures.

@@ -24,7 +24,7 @@ class Outcome(Enum):
     """The consequences that the failure of a command can have."""
 
     UNKNOWN = auto()
-    """Other workers have not answered yet."""
+    """Other workers have not replied yet."""
     CONTINUES = auto()
     """The failed workers have completed the command."""
     RESUMES = auto()

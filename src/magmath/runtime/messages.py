@@ -1,8 +1,8 @@
-"""The messages of the control plane: typed records, and their strict encoding.
+"""The messages of the control plane: typed structures, and their strict encoding.
 
-The controller sends a `Command`, the workers send a `Reply`; tiles and programs follow the record
+The controller sends a `Command`, the workers send a `Reply`; tiles and programs follow the message
 as a raw frame of bytes. `decode_command` and `decode_reply` accept untrusted bytes: anything but
-one of these records is a ProtocolError, and received data is never executed or unpickled.
+one of these messages is a ProtocolError, and received data is never executed or unpickled.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from magmath.errors import ProtocolError
 from magmath.files.array_specs import MAX_TEXT, Natural, Text
 from magmath.files.formats import StorageSpec
 
-MAX_RECORD: Final = 64 << 20
-"""Maximum bytes of a record. The size of a data frame is checked against its layout."""
+MAX_MESSAGE: Final = 64 << 20
+"""Maximum bytes of a message. The size of a data frame is checked against its layout."""
 
-_Record = TypeVar("_Record")
+_Message = TypeVar("_Message")
 
 Steps = Annotated[int, Meta(ge=1)]
 
@@ -31,7 +31,7 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """Store an array; the frame holds the bytes of the worker's own part."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     dtype: Text
     layout: Any
     """`Layout.encode()`."""
@@ -42,7 +42,7 @@ class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
     """Send back this worker's part of an array, as a `TileMessage`."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
 
 
 @final
@@ -50,7 +50,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """Load an array from a file: each worker reads its own part."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     dtype: Text
     layout: Any
     """`Layout.encode()`."""
@@ -65,7 +65,7 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     """Write this worker's part of an array into an existing file."""
 
     ticket: Natural
-    array: Natural
+    array_id: Natural
     path: Text
     storage: StorageSpec
     report: bool
@@ -73,51 +73,52 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
 
 @final
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
-    """Drop arrays; donated arrays are ignored. Not answered."""
+    """Drop arrays; donated arrays are ignored. It has no reply."""
 
-    arrays: list[Natural]
+    array_ids: list[Natural]
 
 
 @final
 class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
-    """Bind a program under a number; the frame holds the program."""
+    """Store a program under its id; the frame holds the program."""
 
     ticket: Natural
-    program: Natural
+    program_id: Natural
 
 
 @final
 class Forget(Struct, frozen=True, tag="forget", forbid_unknown_fields=True):
-    """Drop a program. Not answered."""
+    """Drop a program. It has no reply."""
 
-    program: Natural
+    program_id: Natural
 
 
 @final
 class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
-    """Run a program `steps` times; its outputs become the arrays `outputs`."""
+    """Run a program `steps` times on the arrays with the ids `inputs`; its outputs get the ids
+    `outputs`."""
 
     ticket: Natural
-    program: Natural
+    program_id: Natural
     inputs: list[Natural]
     outputs: list[Natural]
     scalars: list[bool | int | float | tuple[float, float]]
-    """Complex numbers are encoded as (real, imaginary); `decode_numbers` gives them all as
+    """Complex numbers are encoded as (real, imaginary); `decode_scalars` gives them all as
     Python's."""
     steps: Steps
     report: bool
     """True if worker 0 sends `Progress`, in a run of several steps."""
     timed: bool = False
-    """True if each instruction is timed; every worker then answers with `Values`."""
+    """True if each instruction is timed; every worker then replies with `Values`."""
     asynchronous: bool = False
     """True if a program that only moves data runs concurrently with later commands: the workers
-    answer when it has started, and wait for it when its outputs are used."""
+    reply when it has started, and wait for it when its outputs are used."""
 
 
 @final
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
     """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
-    stop runs that overwrite nothing, between two instructions. Not answered."""
+    stop runs that overwrite nothing, between two instructions. It has no reply."""
 
     ticket: Natural
     abandon: bool = False
@@ -125,7 +126,7 @@ class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True
 
 @final
 class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
-    """All workers failed at the same place and are in step: execute runs again. Not answered."""
+    """All workers failed at the same place and are in step: execute runs again. It has no reply."""
 
 
 @final
@@ -137,7 +138,7 @@ class Stats(Struct, frozen=True, tag="stats", forbid_unknown_fields=True):
 
 @final
 class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
-    """End the worker. Not answered."""
+    """End the worker. It has no reply."""
 
 
 @final
@@ -168,7 +169,7 @@ class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
 
 @final
 class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
-    """Worker 0's answer to a run: emitted scalars and completed steps. For a timed run, also the
+    """Worker 0's reply to a run: emitted scalars and completed steps. For a timed run, also the
     total seconds of each instruction, and the bytes of the arrays of the run."""
 
     ticket: Natural
@@ -180,7 +181,7 @@ class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
 
 @final
 class TileMessage(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
-    """The answer to `Get`; the frame holds the bytes of the worker's part."""
+    """The reply to `Get`; the frame holds the bytes of the worker's part."""
 
     ticket: Natural
 
@@ -196,7 +197,7 @@ class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
 
 @final
 class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
-    """The answer to `Stats`."""
+    """The reply to `Stats`."""
 
     ticket: Natural
     values: dict[Text, int | float | str]
@@ -239,14 +240,14 @@ _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def encode_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+def encode_scalars(scalars: list[Number]) -> list[bool | int | float | tuple[float, float]]:
     """Encode scalars: complex numbers as pairs."""
-    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in scalars]
 
 
-def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
+def decode_scalars(encoded: list[bool | int | float | tuple[float, float]]) -> list[Number]:
     """Decode scalars to Python numbers."""
-    return [complex(*n) if isinstance(n, tuple) else n for n in wire]
+    return [complex(*n) if isinstance(n, tuple) else n for n in encoded]
 
 
 def truncate_text(value: object) -> str:
@@ -258,7 +259,7 @@ def truncate_text(value: object) -> str:
 
 
 def encode(message: Message) -> bytes:
-    """Encode a record as msgpack. Raises OverflowError for an integer of more than 64 bits."""
+    """Encode a message as msgpack. Raises OverflowError for an integer of more than 64 bits."""
     return _encoder.encode(message)
 
 
@@ -272,10 +273,10 @@ def decode_reply(data: bytes | memoryview) -> Reply:
     return _decode(_replies, data)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Record], data: bytes | memoryview) -> _Record:
-    if len(data) > MAX_RECORD:
-        raise ProtocolError(f"a record has at most {MAX_RECORD} bytes, this one has {len(data)}")
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: bytes | memoryview) -> _Message:
+    if len(data) > MAX_MESSAGE:
+        raise ProtocolError(f"a message has at most {MAX_MESSAGE} bytes, this one has {len(data)}")
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"not a record of the control plane: {error}") from None
+        raise ProtocolError(f"not a message of the control plane: {error}") from None

@@ -35,13 +35,13 @@ class PoisonTable:
         A failure of all workers takes precedence over a failure of this worker alone.
         """
         if isinstance(command, (messages.Get, messages.Write)):
-            return self._arrays.get(command.array)
+            return self._arrays.get(command.array_id)
         if not isinstance(command, messages.Run):
             return None
-        failed = self._halted or self._programs.get(command.program)
-        for array in command.inputs:
+        failed = self._halted or self._programs.get(command.program_id)
+        for array_id in command.inputs:
             if failed is None or failed.is_in_step:
-                failed = self._arrays.get(array, failed)
+                failed = self._arrays.get(array_id, failed)
         return failed
 
     def poison(self, command: Command, failure: Failure) -> None:
@@ -49,9 +49,9 @@ class PoisonTable:
         if isinstance(command, messages.Run):
             self._arrays.update(dict.fromkeys(command.outputs, failure))
         elif isinstance(command, (messages.Put, messages.Read)):
-            self._arrays[command.array] = failure
+            self._arrays[command.array_id] = failure
         elif isinstance(command, messages.Define):
-            self._programs[command.program] = failure
+            self._programs[command.program_id] = failure
 
     def halt(self, failure: Failure) -> None:
         """Execute no further runs."""
@@ -61,12 +61,12 @@ class PoisonTable:
         """Execute runs again, after all workers failed at the same place."""
         self._halted = None
 
-    def forget_arrays(self, arrays: Sequence[int]) -> None:
+    def forget_arrays(self, array_ids: Sequence[int]) -> None:
         """Remove released arrays."""
         if self._arrays:
-            for array in arrays:
-                self._arrays.pop(array, None)
+            for array_id in array_ids:
+                self._arrays.pop(array_id, None)
 
-    def forget_program(self, program: int) -> None:
+    def forget_program(self, program_id: int) -> None:
         """Remove a dropped program."""
-        self._programs.pop(program, None)
+        self._programs.pop(program_id, None)

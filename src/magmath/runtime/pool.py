@@ -1,6 +1,6 @@
 """The pool: the controller's handle on its workers, for any transport.
 
-It assigns the numbers of arrays and programs, and records the arrays (`runtime/array_registry.py`).
+It assigns the ids of arrays and programs, and records the arrays (`runtime/array_registry.py`).
 The workers store the data; a `CommandQueue` sends them commands.
 """
 
@@ -30,14 +30,13 @@ from magmath.runtime.topology import Topology
 from magmath.runtime.transfer_checks import check_put, new_tensor, require_complete
 from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport
 
-_numbers: Final = count(1)
-"""Numbers of arrays and programs, unique across pools."""
+_ids: Final = count(1)
+"""Ids of arrays and programs, unique across pools."""
 
 
 @final
 class _DefinedProgram(NamedTuple):
-    """A program that the workers have bound: layouts and types of its outputs, and donated
-    inputs."""
+    """A program that the workers have: layouts and types of its outputs, and donated inputs."""
 
     program: Program
     results: list[tuple[Layout, DType]]
@@ -57,7 +56,8 @@ class Pool:
     workers, mesh   the number of workers (1 for the worker in this process), and a mesh of one axis
                     of all workers
     topology        their hosts and resources
-    deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
+    deterministic, seed, memory_limit, fold_bias
+                    the settings of the pool, for planners: see `mm.init`
     worker_options  the start options of the workers
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself
@@ -79,8 +79,8 @@ class Pool:
         self.seed = seed
         self.memory_limit = memory_limit
         self.fold_bias = fold_bias
-        self._numbers = _numbers
-        self._registry = ArrayRegistry(lambda array: self._queue.release(array))
+        self._ids = _ids
+        self._registry = ArrayRegistry(lambda array_id: self._queue.release(array_id))
         self._programs: dict[int, _DefinedProgram] = {}
         self._transport = transport
         transport.describe_memory_use = self._describe_memory_use
@@ -120,13 +120,13 @@ class Pool:
         return self._queue.end_reason
 
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
-        """Send each worker its tile of a CPU tensor; return the number of the array.
+        """Send each worker its tile of a CPU tensor; return the id of the array.
 
         Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
         self._registry.release_collected()
         dtype = check_put(tensor, layout, self.workers)
-        array = next(self._numbers)
+        array_id = next(self._ids)
         parts = [
             None
             if layout.shared and rank != layout.mesh.workers[0]
@@ -134,60 +134,60 @@ class Pool:
             for rank in range(self.workers)
         ]
         encoded = layout if self.is_inline else layout.encode()
-        command = messages.Put(self._queue.ticket(), array, dtype.name, encoded)
+        command = messages.Put(self._queue.next_ticket(), array_id, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
-        self._registry.known[array] = (layout, dtype)
+        self._registry.known[array_id] = (layout, dtype)
         try:
             self._queue.submit(command, payloads=parts, nbytes=nbytes)
         except BaseException:
-            self.release(array)
+            self.release(array_id)
             raise
-        return array
+        return array_id
 
     def store(self, values: np.ndarray[Any, Any], layout: Layout) -> int:
-        """Store a NumPy array in a layout and return its number, as `put`; on the worker of this
+        """Store a NumPy array in a layout and return its id, as `put`; on the worker of this
         process without a message."""
         if not (self.is_inline and self.is_on_cpu):
             return self.put(torch.from_numpy(values), layout)
-        array, dtype = next(self._numbers), DTYPES[values.dtype.name]
-        self._queue.store(array, values, layout, dtype)
-        self._registry.known[array] = (layout, dtype)
-        return array
+        array_id, dtype = next(self._ids), DTYPES[values.dtype.name]
+        self._queue.store(array_id, values, layout, dtype)
+        self._registry.known[array_id] = (layout, dtype)
+        return array_id
 
-    def get(self, array: int) -> torch.Tensor:
+    def get(self, array_id: int) -> torch.Tensor:
         """Return the whole array as a new CPU tensor, from a minimal set of workers.
 
         Waits for all earlier commands. Raises LayoutError if a reduction is pending.
         """
-        layout, dtype = self._require_array("get", array)
+        layout, dtype = self._require_array("get", array_id)
         require_complete("get", layout)
         if self.is_inline:
             whole = new_tensor(layout.shape, dtype)
-            insert_tile(whole, layout, 0, self._queue.get(array).tensor)
+            insert_tile(whole, layout, 0, self._queue.get(array_id).tensor)
             return whole
         ranks = _ranks_to_ask(layout)
-        pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
-        self._require_array("get", array)  # another worker may have failed in the meantime
+        pending = self._queue.request(messages.Get(self._queue.next_ticket(), array_id), ranks)
+        self._require_array("get", array_id)  # another worker may have failed in the meantime
         whole = new_tensor(layout.shape, dtype)
         for rank in ranks if whole.numel() else ():
             insert_tile(whole, layout, rank, pending.tiles[rank])
         return whole
 
-    def local_tensor(self, array: int) -> torch.Tensor | None:
+    def local_tensor(self, array_id: int) -> torch.Tensor | None:
         """Return the memory of an array that the worker of this process stores, for reading; None
         in other pools, or if the memory has another order."""
         if not self.is_inline:
             return None
-        layout, _ = self._require_array("get", array)
-        tensor = self._queue.get(array).tensor
+        layout, _ = self._require_array("get", array_id)
+        tensor = self._queue.get(array_id).tensor
         plain = layout.boxes is None and tuple(tensor.shape) == layout.shape
         return tensor if plain else None
 
-    def local_array(self, array: int) -> np.ndarray[Any, Any] | None:
+    def local_array(self, array_id: int) -> np.ndarray[Any, Any] | None:
         """Return the values of an array that the worker of this process stores, for reading; None
         if NumPy has no such type, or if they are on a GPU or in boxes."""
-        layout, _ = self._require_array("get", array)
-        values = self._queue.get(array).view.array
+        layout, _ = self._require_array("get", array_id)
+        values = self._queue.get(array_id).view.array
         plain = values is not None and layout.boxes is None and values.shape == layout.shape
         return values if plain else None
 
@@ -199,37 +199,41 @@ class Pool:
         dtype: DType,
         progress: ProgressCallback | None = None,
     ) -> int:
-        """Make each worker read its own part of an array in a file; return the number of the array.
+        """Make each worker read its own part of an array in a file; return the id of the array.
 
         `progress` gets the bytes that a worker has read since its last report. Waits, and raises
         the failure of a worker: MissingDataError if it cannot access the file.
         """
         self._registry.release_collected()
-        array = next(self._numbers)
+        array_id = next(self._ids)
         encoded = layout if self.is_inline else layout.encode()
-        ticket, reports = self._queue.ticket(), progress is not None
-        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
-        self._registry.known[array] = (layout, dtype)
+        ticket, reports = self._queue.next_ticket(), progress is not None
+        command = messages.Read(ticket, array_id, dtype.name, encoded, path, storage, reports)
+        self._registry.known[array_id] = (layout, dtype)
         try:
             self._run_file_command(command, None, progress)
         except BaseException:
-            self.release(array)
+            self.release(array_id)
             raise
-        return array
+        return array_id
 
     def write(
-        self, array: int, path: str, storage: StorageSpec, progress: ProgressCallback | None = None
+        self,
+        array_id: int,
+        path: str,
+        storage: StorageSpec,
+        progress: ProgressCallback | None = None,
     ) -> None:
         """Make each worker write its own part of an array into an existing file; see `read`. Raises
         LayoutError if a reduction is pending.
         """
-        layout, _ = self._require_array("write", array)
+        layout, _ = self._require_array("write", array_id)
         require_complete("write", layout)
         ranks = _ranks_to_ask(layout)
-        ticket, reports = self._queue.ticket(), progress is not None
-        command = messages.Write(ticket, array, path, storage, reports)
+        ticket, reports = self._queue.next_ticket(), progress is not None
+        command = messages.Write(ticket, array_id, path, storage, reports)
         self._run_file_command(command, ranks, progress)
-        self._require_array("write", array)
+        self._require_array("write", array_id)
 
     def _run_file_command(
         self,
@@ -248,9 +252,9 @@ class Pool:
         self._registry.release_collected()
         return self._registry.nbytes
 
-    def track_owner(self, owner: object, array: int) -> OwnerReference:
+    def track_owner(self, owner: object, array_id: int) -> OwnerReference:
         """Release an array when its owner is collected."""
-        return self._registry.track_owner(owner, array)
+        return self._registry.track_owner(owner, array_id)
 
     def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
         """Swap the arrays of two owners."""
@@ -260,36 +264,36 @@ class Pool:
         bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
         return f"its arrays took {self.array_bytes / 1e6:,.0f} MB{bound}"
 
-    def release(self, array: int) -> None:
+    def release(self, array_id: int) -> None:
         """Release an array with the next command. Thread-safe, also in finalizers."""
-        self._registry.release(array)
+        self._registry.release(array_id)
 
     def define(self, program: Program) -> int:
-        """Send a program to the workers; return its number."""
+        """Send a program to the workers; return its id."""
         if program.workers != self.workers:
             raise LayoutError(
                 f"define: the program is planned for {program.workers} workers, "
                 f"the pool has {self.workers}; plan it for this pool"
             )
-        number = next(self._numbers)
-        command = messages.Define(self._queue.ticket(), number)
+        program_id = next(self._ids)
+        command = messages.Define(self._queue.next_ticket(), program_id)
         self._queue.submit(command, payloads=[program])
         results = [program.slots[output] for output in program.outputs]
-        self._programs[number] = _DefinedProgram(
+        self._programs[program_id] = _DefinedProgram(
             program,
             [(slot.layout, slot.dtype) for slot in results],
             tuple(program.donated.values()),
         )
-        return number
+        return program_id
 
-    def forget(self, program: int) -> None:
+    def forget(self, program_id: int) -> None:
         """Drop a program."""
-        if self._programs.pop(program, None) is not None:
-            self._queue.notify(messages.Forget(program))
+        if self._programs.pop(program_id, None) is not None:
+            self._queue.notify(messages.Forget(program_id))
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         scalars: Sequence[Number] = (),
         steps: int = 1,
@@ -310,22 +314,22 @@ class Pool:
         registry = self._registry
         if registry.gone:
             registry.release_collected()
-        defined = self._programs.get(program)
+        defined = self._programs.get(program_id)
         if defined is None:
-            raise WorkerError(f"run: program {program} is not defined in this pool; define it")
-        for array in inputs:
-            if array not in registry.known or registry.failures:
-                self._require_array("run", array)
-        outputs = [next(self._numbers) for _ in defined.results]
+            raise WorkerError(f"run: program {program_id} is not defined in this pool; define it")
+        for array_id in inputs:
+            if array_id not in registry.known or registry.failures:
+                self._require_array("run", array_id)
+        outputs = [next(self._ids) for _ in defined.results]
         registry.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
             self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
         )
         try:
             if self.is_inline and steps == 1 and not timed:
-                run.finish(self._queue.run(program, inputs, outputs, scalars), 1)
+                run.finish(self._queue.run(program_id, inputs, outputs, scalars), 1)
             else:
-                self._send_run(run, program, inputs, scalars, timed, asynchronous)
+                self._send_run(run, program_id, inputs, scalars, timed, asynchronous)
             for donor in defined.donors:
                 registry.known.pop(inputs[donor], None)
             if wait:
@@ -333,13 +337,13 @@ class Pool:
         except BaseException:
             # The outputs are unusable in any case. The inline worker has restored donated inputs.
             donors = () if self.is_inline else defined.donors
-            for array in (*outputs, *[inputs[donor] for donor in donors]):
-                self.release(array)
+            for array_id in (*outputs, *[inputs[donor] for donor in donors]):
+                self.release(array_id)
             raise
         return run
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call for `run_prepared`: it runs a program into the arrays of an earlier run.
 
@@ -347,7 +351,7 @@ class Pool:
         """
         with self._queue.lock:
             self._queue.check_open()
-            return self._transport.prepare_run(program, inputs, outputs)
+            return self._transport.prepare_run(program_id, inputs, outputs)
 
     def run_prepared(
         self,
@@ -358,9 +362,9 @@ class Pool:
         """Execute a call that `prepare_run` returned for these inputs. Raises as `run`."""
         known = self._registry.known
         with self._queue.lock:
-            for array in inputs:
-                if array not in known:
-                    self._require_array("run", array)
+            for array_id in inputs:
+                if array_id not in known:
+                    self._require_array("run", array_id)
             self._transport.traffic.messages += 1
             try:
                 call(scalars)
@@ -371,17 +375,25 @@ class Pool:
     def _send_run(
         self,
         run: RunHandle,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         scalars: Sequence[Number],
         timed: bool,
         asynchronous: bool,
     ) -> None:
         """Send a run to the workers."""
-        wire, report = messages.encode_numbers(list(scalars)), run.progress is not None
-        ticket = self._queue.ticket()
+        encoded, report = messages.encode_scalars(list(scalars)), run.progress is not None
+        ticket = self._queue.next_ticket()
         command = messages.Run(
-            ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, asynchronous
+            ticket,
+            program_id,
+            list(inputs),
+            run.outputs,
+            encoded,
+            run.steps,
+            report,
+            timed,
+            asynchronous,
         )
         self._queue.submit(command, run=run)
 
@@ -389,17 +401,17 @@ class Pool:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
     ) -> list[tuple[int, Layout]]:
         """Compute `requested` immediately, without a program, on the inline worker.
 
-        `order`: all required nodes, each after its inputs; `array_numbers`: the number of the array
-        of each leaf and known node. Returns the numbers and layouts of the new arrays.
+        `order`: all required nodes, each after its inputs; `array_ids`: the id of the array of each
+        leaf and known node. Returns the ids and layouts of the new arrays.
         """
         if self._registry.gone:
             self._registry.release_collected()
-        outputs = [next(self._numbers) for _ in requested]
-        stored = self._queue.compute(order, requested, array_numbers, outputs)
+        outputs = [next(self._ids) for _ in requested]
+        stored = self._queue.compute(order, requested, array_ids, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._registry.known[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
@@ -417,7 +429,7 @@ class Pool:
         """Return the counters of each worker: arrays, programs and memory. Devices have finished
         all earlier commands then."""
         self._registry.release_collected()
-        pending = self._queue.request(messages.Stats(self._queue.ticket()))
+        pending = self._queue.request(messages.Stats(self._queue.next_ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
     def finish(self) -> None:
@@ -436,19 +448,19 @@ class Pool:
         """True if the run of any array is known to have failed."""
         return bool(self._registry.failures)
 
-    def raise_failure(self, array: int) -> None:
+    def raise_failure(self, array_id: int) -> None:
         """Raise the failure of the run that produces the array, if it is known to have failed."""
         if self._registry.failures:
-            self._require_array("evaluate", array)
+            self._require_array("evaluate", array_id)
 
-    def has_failed(self, array: int) -> bool:
+    def has_failed(self, array_id: int) -> bool:
         """Return True if the run that produces the array is known to have failed."""
-        return array in self._registry.failures
+        return array_id in self._registry.failures
 
-    def has_been_abandoned(self, array: int) -> bool:
+    def has_been_abandoned(self, array_id: int) -> bool:
         """Return True if the run that produces the array was interrupted between two
         instructions."""
-        failure = self._registry.failures.get(array)
+        failure = self._registry.failures.get(array_id)
         return failure is not None and failure.kind == "InterruptedError"
 
     def _forget_all(self) -> None:
@@ -457,12 +469,12 @@ class Pool:
         self._registry.clear()
         self._programs.clear()
 
-    def _require_array(self, operation: str, array: int) -> tuple[Layout, DType]:
+    def _require_array(self, operation: str, array_id: int) -> tuple[Layout, DType]:
         """Return layout and type of an array; raises as `ArrayRegistry.require`, or WorkerLost.
 
         A failure that is raised here must not be raised again by the next command that waits.
         """
         self._queue.check_open()
-        if array in self._registry.failures:
+        if array_id in self._registry.failures:
             self._queue.raise_failure()
-        return self._registry.require(operation, array)
+        return self._registry.require(operation, array_id)

@@ -25,9 +25,9 @@ from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
-from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import expect_heartbeats
 from magmath.runtime.messages import Reply, encode
@@ -99,7 +99,7 @@ def worker_arguments(
 
 def main(
     arguments: Sequence[str] | None = None,
-    bind: BindProgram = bind_program,
+    load: LoadProgram = load_program,
     join: Callable[[], Communicator] | None = None,
 ) -> int:
     """Run a worker until the controller sends Stop; return the exit code.
@@ -115,7 +115,7 @@ def main(
 
     communicator = (join or partial(_join_mpi, options.device))()
     if options.threads is None and "OMP_NUM_THREADS" not in os.environ:
-        share = communicator.cores // communicator.ranks_on_host
+        share = communicator.processors // communicator.ranks_on_host
         set_threads(max(1, min(processor_count(), share)))
     context = zmq.Context()
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, settings)
@@ -123,7 +123,7 @@ def main(
     try:
         _check_size(communicator.size, settings.workers)
         network = measure_network(communicator) if any(communicator.hosts) else None
-        worker = Worker(communicator, options, bind)
+        worker = Worker(communicator, options, load)
     except Exception as error:
         port.send(failure_from(error, 0, communicator.rank, HOST))
         dealer.close(linger=_LINGER)

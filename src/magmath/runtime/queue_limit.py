@@ -1,4 +1,4 @@
-"""The limit of unanswered commands: about those that the workers execute in a second.
+"""The limit of pending commands: about those that the workers execute in a second.
 
 The controller runs ahead of the workers, which hides the time of its own work. But what it has sent
 is executed before an interrupt takes effect, since later commands read the results. So it does not
@@ -22,9 +22,9 @@ _INTERVAL_SECONDS: Final = 0.1
 
 @final
 class QueueLimit:
-    """Counts the answers in intervals of time, in which commands were always pending.
+    """Counts the replies in intervals of time, in which commands were always pending.
 
-    commands   the maximum number of unanswered commands
+    commands   the maximum number of pending commands
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,13 +34,13 @@ class QueueLimit:
 
     def restart(self) -> None:
         """Begin a new interval."""
-        self._start, self._answered = self._clock(), 0
+        self._start, self._replies = self._clock(), 0
 
-    def count_answer(self) -> None:
-        """Count an answered command."""
-        self._answered += 1
+    def count_reply(self) -> None:
+        """Count a command to which all workers have replied."""
+        self._replies += 1
         seconds = self._clock() - self._start
         if seconds >= _INTERVAL_SECONDS:
-            commands = int(self._answered * SECONDS / seconds)
+            commands = int(self._replies * SECONDS / seconds)
             self.commands = min(max(commands, MIN_COMMANDS), MAX_COMMANDS)
             self.restart()

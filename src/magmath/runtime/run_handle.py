@@ -23,7 +23,7 @@ class PendingCommands(Protocol):
     """The methods of the command queue that a run uses."""
 
     def wait(self, pending: PendingCommand) -> None:
-        """Wait until a command and every earlier one have been answered."""
+        """Wait for the replies to a command and to every earlier one."""
 
     def wait_ignoring_failures(self, pending: PendingCommand) -> None:
         """Wait as `wait` does, but drop failures."""
@@ -40,7 +40,7 @@ class RunTiming(NamedTuple):
 
 @final
 class RunHandle:
-    """A pending or completed run. `outputs`: the numbers of the output arrays."""
+    """A pending or completed run. `outputs`: the ids of the output arrays."""
 
     __slots__ = (
         "_emitted",
@@ -84,7 +84,7 @@ class RunHandle:
 
     @property
     def is_pending(self) -> bool:
-        """True if a worker has not answered yet."""
+        """True if a worker has not replied yet."""
         return self.pending is not None and bool(self.pending.waiting)
 
     @property
@@ -136,14 +136,14 @@ class RunHandle:
             self._queue.wait_ignoring_failures(self.pending)
 
     def finish(self, values: list[float], steps: int) -> None:
-        """Store the answer of worker 0."""
+        """Store the reply of worker 0."""
         self._emitted, self.steps = values, steps
 
 
 @final
 @dataclass(slots=True, eq=False)
 class PendingCommand:
-    """An unanswered command: the workers that have not replied, and the replies so far."""
+    """A command that awaits replies: the workers that have not replied, and the replies so far."""
 
     ticket: int
     ranks: Sequence[int]
@@ -173,7 +173,7 @@ class PendingCommand:
         self.waiting.discard(rank)
         if not isinstance(reply, (*self.expected, Failure)):
             reply = failure_from(
-                ProtocolError(f"{type(reply).__name__} is no answer to command {self.ticket}"),
+                ProtocolError(f"{type(reply).__name__} is no reply to command {self.ticket}"),
                 self.ticket,
                 rank,
                 "",

@@ -105,7 +105,7 @@ class Transport(ABC):
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
@@ -115,7 +115,7 @@ class Transport(ABC):
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
@@ -125,16 +125,18 @@ class Transport(ABC):
         Only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
-        """Copy an array of this process to the only worker, under a number; only if `is_inline`."""
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
+        """Copy an array of this process to the only worker, under an id; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
-    def get(self, array: int) -> LocalArray:
+    def get(self, array_id: int) -> LocalArray:
         """Return an array itself, not a copy; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays, given its scalars;
         only if `is_inline`."""
@@ -155,14 +157,14 @@ class Transport(ABC):
 def encode_frames(
     command: Command, ranks: Sequence[int], payloads: Sequence[Payload], traffic: ControlTraffic
 ) -> list[list[bytes | memoryview]]:
-    """Encode a command for each rank, as a record and an optional payload, and count the
+    """Encode a command for each rank, as a message and an optional payload, and count the
     traffic."""
-    record = encode(command)
+    message = encode(command)
     encoded = [_payload_bytes(payload) for payload in payloads]
     if len(encoded) == 1:  # one for all
         encoded = encoded * len(ranks)
     messages: list[list[bytes | memoryview]] = [
-        [record] if payload is None else [record, payload]
+        [message] if payload is None else [message, payload]
         for payload in (encoded or [None] * len(ranks))
     ]
     traffic.messages += 1

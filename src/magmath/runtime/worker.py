@@ -35,8 +35,8 @@ from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.async_transfers import MAX_TRANSFERS
-from magmath.runtime.bound_program import BindProgram, BoundProgram, bind_program
 from magmath.runtime.device import HOST, choose_device
+from magmath.runtime.executable_program import ExecutableProgram, LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.poison import PoisonTable
@@ -47,7 +47,7 @@ _UNBOUNDED = 1 << 62
 _CHUNKS = 64
 """The least number of chunks of a heap whose limit the user has set."""
 
-Answer = tuple[Reply, TileData | None]
+ReplyWithData = tuple[Reply, TileData | None]
 Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
 """A type of the executor, which alone knows the type of the expressions."""
 
@@ -55,10 +55,10 @@ Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalAr
 @final
 @dataclass(slots=True)
 class _Definition:
-    """A program that a command has defined, bound to this worker, and the tiles of its outputs."""
+    """A program that a command has defined, its executable, and the tiles of its outputs."""
 
     program: Program
-    bound: BoundProgram
+    executable: ExecutableProgram
     results: list[TileSpec]
 
 
@@ -80,7 +80,7 @@ class Worker:
     """
 
     def __init__(
-        self, comm: Communicator, options: WorkerOptions, bind: BindProgram = bind_program
+        self, comm: Communicator, options: WorkerOptions, load: LoadProgram = load_program
     ) -> None:
         switches = debugging()
         if switches.delays is not None:
@@ -94,7 +94,7 @@ class Worker:
         if self.device.type == "cuda":  # for libraries that use the current device of a thread
             torch.cuda.set_device(self.device)
         self.memory_bound = self._common_memory_bound()
-        self.heap = self._new_heap(fills=switches.fill)
+        self.heap = self._new_heap(should_fill=switches.fill)
         is_limited = options.memory_limit is not None
         self.temporaries = Temporaries(self.heap, 1 if is_limited else MIN_SHARED)
         self.arrays = ArrayTable(
@@ -106,12 +106,12 @@ class Worker:
         self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _should_not_stop
         self.is_abandoned: Callable[[], bool] = bool
         """Called between two instructions of a run; returns whether the run is abandoned."""
-        self._bind = bind
+        self._load = load
         self._programs: dict[int, _Definition] = {}
         self._poison = PoisonTable()
         self._handlers = self._command_handlers()
 
-    def _command_handlers(self) -> Mapping[type, Callable[[Any, Any], Answer | None]]:
+    def _command_handlers(self) -> Mapping[type, Callable[[Any, Any], ReplyWithData | None]]:
         """Return the methods that execute commands, by the types of these."""
         return {
             messages.Put: self._put,
@@ -151,7 +151,7 @@ class Worker:
         smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(limit, _UNBOUNDED))
         return None if smallest == _UNBOUNDED else smallest
 
-    def _new_heap(self, *, fills: bool) -> Heap:
+    def _new_heap(self, *, should_fill: bool) -> Heap:
         """Return the heap: in shared windows, if the workers can share memory."""
         comm, limit = self.comm, self.options.memory_limit
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
@@ -164,15 +164,15 @@ class Worker:
             source,
             chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),
             limit=self.memory_bound,
-            fills=fills,
+            should_fill=should_fill,
         )
 
-    def handle(self, command: Command, payload: Payload) -> Answer | None:
+    def handle(self, command: Command, payload: Payload) -> ReplyWithData | None:
         """Execute a command; return its reply, if it has one. Raises its exceptions."""
         return self._handlers[type(command)](command, payload)
 
-    def answer(self, command: Command, payload: Payload) -> Answer | None:
-        """Execute a remote command; an exception becomes a Failure reply."""
+    def reply_to(self, command: Command, payload: Payload) -> ReplyWithData | None:
+        """Execute a remote command; return its reply, a Failure for an exception."""
         ticket = getattr(command, "ticket", 0)
         earlier = self._poison.failure_of(command)
         if earlier is not None:
@@ -181,7 +181,7 @@ class Worker:
                 self._poison_results(command, earlier)
                 return earlier, None
         try:
-            answer = self.handle(command, payload)
+            reply = self.handle(command, payload)
         except Exception as error:
             failure = failure_from(error, ticket, self.rank, HOST)
             if failure.is_in_step and earlier is not None:
@@ -191,7 +191,7 @@ class Worker:
                 self._poison.halt(failure)
             return failure, None
         if earlier is None:
-            return answer
+            return reply
         self._poison_results(command, earlier)
         return earlier, None
 
@@ -199,25 +199,27 @@ class Worker:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         """Compute `requested` without a program; only for an inline worker."""
         if released:
             self.drop(released)
-        views = {node: self.arrays.get(array).view for node, array in array_numbers.items()}
+        views = {node: self.arrays.get(array_id).view for node, array_id in array_ids.items()}
         results = self._compute(order, requested, views)
-        for output, array in zip(outputs, results, strict=True):
-            self.arrays.add(output, array)
+        for output, stored in zip(outputs, results, strict=True):
+            self.arrays.add(output, stored)
         return results
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         """Copy an array of this process; only for an inline worker on the CPU."""
         stored = LocalArray.allocate(self.heap, layout, dtype, 0)
         if stored.view.array is not None:  # None: no elements
             np.copyto(stored.view.array, values)
-        self.arrays.add(array, stored)
+        self.arrays.add(array_id, stored)
 
     @cached_property
     def _compute(self) -> Compute:
@@ -239,12 +241,12 @@ class Worker:
         """Release programs, arrays and the communicator. Collective."""
         self.arrays.close()
         for definition in self._programs.values():
-            definition.bound.close()
+            definition.executable.close()
         self._programs.clear()
         self.heap.close()
         self.comm.close()
 
-    def _put(self, command: messages.Put, payload: TileData | None) -> Answer:
+    def _put(self, command: messages.Put, payload: TileData | None) -> ReplyWithData:
         stored = self._allocate(command)
         layout = stored.layout
         if layout.shared:  # a slower worker may still use this memory
@@ -256,7 +258,7 @@ class Worker:
         except BaseException:
             stored.free(self.heap)
             raise
-        self.arrays.add(command.array, stored)
+        self.arrays.add(command.array_id, stored)
         if layout.shared:
             self.comm.barrier()
         return messages.Done(command.ticket), None
@@ -268,17 +270,17 @@ class Worker:
             layout = Layout.decode(layout)
         return LocalArray.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
 
-    def _get(self, command: messages.Get, payload: Payload) -> Answer:
-        return messages.TileMessage(command.ticket), self.arrays.get(command.array).tensor
+    def _get(self, command: messages.Get, payload: Payload) -> ReplyWithData:
+        return messages.TileMessage(command.ticket), self.arrays.get(command.array_id).tensor
 
-    def _read(self, command: messages.Read, payload: Payload) -> Answer:
+    def _read(self, command: messages.Read, payload: Payload) -> ReplyWithData:
         stored = self._allocate(command)
-        self.arrays.add(command.array, stored)  # even if reading fails: heaps stay symmetric
+        self.arrays.add(command.array_id, stored)  # even if reading fails: heaps stay symmetric
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None
 
-    def _write(self, command: messages.Write, payload: Payload) -> Answer:
-        self._transfer(command, self.arrays.get(command.array), writing=True)
+    def _write(self, command: messages.Write, payload: Payload) -> ReplyWithData:
+        self._transfer(command, self.arrays.get(command.array_id), writing=True)
         return messages.Done(command.ticket), None
 
     def _transfer(
@@ -288,43 +290,44 @@ class Worker:
         transfer_tile(file, stored, self.rank, partial(self.poll, command), writing=writing)
 
     def _free(self, command: messages.Free, payload: Payload) -> None:
-        self.drop(command.arrays)
+        self.drop(command.array_ids)
 
-    def drop(self, arrays: Sequence[int]) -> None:
+    def drop(self, array_ids: Sequence[int]) -> None:
         """Release arrays."""
-        self._poison.forget_arrays(arrays)
-        self.arrays.drop(arrays)
+        self._poison.forget_arrays(array_ids)
+        self.arrays.drop(array_ids)
 
-    def _define(self, command: messages.Define, payload: Payload) -> Answer:
+    def _define(self, command: messages.Define, payload: Payload) -> ReplyWithData:
         program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
         slots = [program.slots[output] for output in program.outputs]
         results = [tile_spec(slot.layout, slot.dtype, self.rank) for slot in slots]
-        self._programs[command.program] = _Definition(program, self._bind(program, self), results)
+        executable = self._load(program, self)
+        self._programs[command.program_id] = _Definition(program, executable, results)
         return messages.Done(command.ticket), None
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
-        self._poison.forget_program(command.program)
-        self.arrays.finish_transfers(program=command.program)
-        definition = self._programs.pop(command.program, None)
+        self._poison.forget_program(command.program_id)
+        self.arrays.finish_transfers(program_id=command.program_id)
+        definition = self._programs.pop(command.program_id, None)
         if definition is not None:
-            definition.bound.close()
+            definition.executable.close()
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
-        """Run a program on arrays, given by number; return the emitted scalars.
+        """Run a program on arrays, given by id; return the emitted scalars.
 
-        After an exception donated inputs have their old numbers.
+        After an exception donated inputs have their old ids.
         """
-        definition, read, results = self._arrays_of_run(program, inputs, outputs)
+        definition, read, results = self._arrays_of_run(program_id, inputs, outputs)
         try:
-            values = definition.bound.run(read, results, scalars, steps, poll)
+            values = definition.executable.run(read, results, scalars, steps, poll)
         except BaseException:
             self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
@@ -333,27 +336,27 @@ class Worker:
         return values
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays."""
-        arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
-        return self._programs[program].bound.prepare_run(*arrays)
+        arrays = [[self.arrays.get(array_id) for array_id in ids] for ids in (inputs, outputs)]
+        return self._programs[program_id].executable.prepare_run(*arrays)
 
     def _arrays_of_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> _RunArrays:
         """Return a program and the arrays of a run; allocates the outputs."""
-        definition = self._programs.get(program)
+        definition = self._programs.get(program_id)
         if definition is None:
-            raise WorkerError(f"run names program {program}, which is not defined here")
+            raise WorkerError(f"run names program {program_id}, which is not defined here")
         read = self.arrays.inputs(definition.program, inputs)
         results = self.arrays.outputs(definition.program, definition.results, inputs, outputs, read)
         return _RunArrays(definition, read, results)
 
-    def _run(self, command: messages.Run, payload: Payload) -> Answer:
-        numbers = messages.decode_numbers(command.scalars)
+    def _run(self, command: messages.Run, payload: Payload) -> ReplyWithData:
+        scalars = messages.decode_scalars(command.scalars)
         if command.timed:
-            return self._run_timed(command, numbers), None
+            return self._run_timed(command, scalars), None
         if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
@@ -368,11 +371,11 @@ class Worker:
 
         several = poll if command.steps > 1 else None
         values = self.run(
-            command.program, command.inputs, command.outputs, numbers, command.steps, several
+            command.program_id, command.inputs, command.outputs, scalars, command.steps, several
         )
         return self._run_reply(command, values, stopped_at)
 
-    def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> Answer:
+    def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> ReplyWithData:
         """Return the reply to a run: worker 0 sends the values."""
         if self.rank == 0:
             return messages.Values(command.ticket, values, steps), None
@@ -381,31 +384,31 @@ class Worker:
     def _start(self, command: messages.Run, progress_thread: ProgressThread) -> None:
         """Start a program that only moves data on the progress thread."""
         definition, read, results = self._arrays_of_run(
-            command.program, command.inputs, command.outputs
+            command.program_id, command.inputs, command.outputs
         )
         transfers = self.arrays.transfers
         assert transfers is not None
         self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
-        task = definition.bound.start(read, results, progress_thread)
-        transfers.add(task, command.program, command.inputs, command.outputs)
+        task = definition.executable.start(read, results, progress_thread)
+        transfers.add(task, command.program_id, command.inputs, command.outputs)
 
-    def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
+    def _run_timed(self, command: messages.Run, scalars: Sequence[Number]) -> messages.Values:
         """Run a program as `run` does, and time its instructions; return the reply."""
         inputs, outputs = command.inputs, command.outputs
-        definition, read, results = self._arrays_of_run(command.program, inputs, outputs)
+        definition, read, results = self._arrays_of_run(command.program_id, inputs, outputs)
         try:
-            values, seconds = definition.bound.run_timed(read, results, numbers, command.steps)
+            values, seconds = definition.executable.run_timed(read, results, scalars, command.steps)
         except BaseException:
             self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
         blocks = {stored.block for stored in (*read, *results)}
-        memory = definition.bound.nbytes + sum(block.nbytes for block in blocks)
+        memory = definition.executable.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
 
     def _resume(self, command: messages.Resume, payload: Payload) -> None:
         self._poison.resume()
 
-    def _stats(self, command: messages.Stats, payload: Payload) -> Answer:
+    def _stats(self, command: messages.Stats, payload: Payload) -> ReplyWithData:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # started kernels belong to earlier commands
         counters: dict[str, int | float | str] = {
@@ -429,7 +432,7 @@ class Worker:
     def _poison_results(self, command: Command, failure: Failure) -> None:
         """Poison the outputs of a command with a failure."""
         if isinstance(command, messages.Run):
-            definition = self._programs.get(command.program)
+            definition = self._programs.get(command.program_id)
             if definition is not None:
                 self.arrays.move_donated(definition.program, command.inputs, command.outputs)
         self._poison.poison(command, failure)

@@ -28,7 +28,7 @@ from magmath.optim.rates import load_schedule_states, schedule_states
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
 from magmath.train.listeners import Listener, listener_names
-from magmath.train.state_tree import decoded, encoded
+from magmath.train.state_tree import decode_state, encode_state
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
@@ -36,7 +36,7 @@ _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 
 
-class CheckpointOwner(Protocol):
+class CheckpointTrainer(Protocol):
     """The attributes of a trainer that its checkpoint uses."""
 
     epochs_done: int
@@ -57,7 +57,7 @@ class CheckpointOwner(Protocol):
     def stream(self) -> StreamState:
         """Return the generator state of layers without their own."""
 
-    def prepared(self) -> tuple[Strategy, Training]:
+    def prepare_strategy(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
 
 
@@ -70,7 +70,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        trainer: CheckpointOwner,
+        trainer: CheckpointTrainer,
         folder: str | os.PathLike[str],
         listeners: Sequence[Listener[Any]],
     ) -> None:
@@ -95,11 +95,11 @@ class Checkpoint:
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in states_of.items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._strategy_state().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._loss_scale_state().items()}
-        schedules = self._encoded(
+        schedules = self._encode(
             _SCHEDULE, schedule_states(trainer.optimizer.learning_rates), arrays
         )
         states = {name: x.state_dict() for name, x in self._listeners.items()}
-        callbacks = self._encoded(_CALLBACK, states, arrays)
+        callbacks = self._encode(_CALLBACK, states, arrays)
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -137,15 +137,15 @@ class Checkpoint:
         before = [path for path, p in _parameters(module) if not p.trainable]
         _freeze_only(module, content["frozen"])
         try:
-            return self._restored(tensors, content)
+            return self._restore(tensors, content)
         except WeightsError:
             _freeze_only(module, before)
             raise
 
-    def _restored(self, tensors: Mapping[str, Any], content: Mapping[str, Any]) -> History:
+    def _restore(self, tensors: Mapping[str, Any], content: Mapping[str, Any]) -> History:
         """Restore the trainer from the arrays and the metadata of a checkpoint."""
         trainer = self._trainer
-        strategy, training = trainer.prepared()
+        strategy, training = trainer.prepare_strategy()
         saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
         tensors = {**tensors, **strategy.fitted_state(training, saved, _STRATEGY)}
         optimizer_states = self._optimizer_states(content["paused"], tensors)
@@ -164,9 +164,9 @@ class Checkpoint:
         self._restore_numbers(content)
         schedules = content["schedules"].items()
         load_schedule_states(
-            trainer.optimizer.learning_rates, {k: decoded(v, tensors) for k, v in schedules}
+            trainer.optimizer.learning_rates, {k: decode_state(v, tensors) for k, v in schedules}
         )
-        self._states = {k: decoded(v, tensors) for k, v in content["callbacks"].items()}
+        self._states = {k: decode_state(v, tensors) for k, v in content["callbacks"].items()}
         self._stopped_of = content["stopped_of"]
         return _history(content["history"])
 
@@ -216,12 +216,12 @@ class Checkpoint:
         than the epochs that it was to have then."""
         return self._stopped_of is not None and epochs <= self._stopped_of
 
-    def _encoded(
+    def _encode(
         self, kind: str, states: Mapping[str, Mapping[str, Any]], arrays: dict[str, Array]
     ) -> dict[str, Any]:
         """Return states by name for the metadata; add their arrays to `arrays`."""
         return {
-            name: encoded(name, state, kind + name, arrays)
+            name: encode_state(name, state, kind + name, arrays)
             for name, state in states.items()
             if state
         }
@@ -246,7 +246,7 @@ class Checkpoint:
 
     def _strategy_state(self) -> Mapping[str, Variable]:
         """Return the variables of the strategy by name."""
-        strategy, training = self._trainer.prepared()
+        strategy, training = self._trainer.prepare_strategy()
         return strategy.state(training)
 
     def _loss_scale_state(self) -> Mapping[str, Variable]:
@@ -262,7 +262,7 @@ class Checkpoint:
 
         saved   the arrays of a checkpoint: only parameters with equal step counts share one
         """
-        strategy, training = self._trainer.prepared()
+        strategy, training = self._trainer.prepare_strategy()
         paths = {id(v): path for path, v in training.module.named_parameters()}
         trained = [paths[id(p)] for p in training.parameters]
         updated: list[tuple[str, Variable]]

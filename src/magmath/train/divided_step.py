@@ -75,10 +75,10 @@ class DividedStep:
             numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
             operands = {x: Array(leaf) for x, leaf in data.items()}
             operands |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
-            emitted = self._programs.run(operands, self._delivered)
+            emitted = self._programs.run(operands, self._deliver)
         return [float(x) for x in emitted]
 
-    def _delivered(self, outputs: list[Array]) -> list[Array]:
+    def _deliver(self, outputs: list[Array]) -> list[Array]:
         """Advance the generators and count the step; return what it emits."""
         for draws, number in zip(self._draws, outputs[self._emitted :], strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)

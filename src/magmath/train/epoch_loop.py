@@ -1,7 +1,7 @@
 """The loop over the epochs of one call of `fit`: steps, callbacks, validation, checkpoints.
 
 `trainer.py` prepares the step and the data; this module runs them. It sees the trainer as an
-`EpochOwner`, so it does not import `Trainer`.
+`EpochTrainer`, so it does not import `Trainer`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.errors import NonFiniteLoss
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.rates import observe_metrics
-from magmath.parallel.strategy import STALENESS
+from magmath.parallel.strategy import DELAYS
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, FeedRun
@@ -27,7 +27,7 @@ from magmath.train.loss_scale_history import with_scaling
 from magmath.train.step import StepSequence, TrainingStep
 
 
-class EpochOwner(Protocol):
+class EpochTrainer(Protocol):
     """The attributes of a trainer that the loop over its epochs uses."""
 
     epochs_done: int
@@ -61,10 +61,10 @@ class _Reported(NamedTuple):
     values: list[float]
     samples: list[int]
 
-    def add(self, values: list[float], batch: int, steps: int) -> None:
-        """Append the values of `steps` steps with batches of `batch` samples."""
+    def add(self, values: list[float], samples_per_step: int, steps: int) -> None:
+        """Append the values of `steps` steps."""
         self.values.extend(values)
-        self.samples.extend([batch] * steps)
+        self.samples.extend([samples_per_step] * steps)
 
 
 @final
@@ -78,7 +78,7 @@ class EpochLoop:
 
     def __init__(
         self,
-        trainer: EpochOwner,
+        trainer: EpochTrainer,
         step_now: Callable[[], tuple[TrainingStep, Feed]],
         validation: Feed | None,
         checkpoint: Checkpoint | None,
@@ -138,8 +138,8 @@ class EpochLoop:
         columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
-        staleness = summarized_delays(columns.get(STALENESS, ()))
-        record = self._record(epoch, loss, figures, seconds, staleness)
+        delays = summarized_delays(columns.get(DELAYS, ()))
+        record = self._record(epoch, loss, figures, seconds, delays)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
         return record
@@ -151,12 +151,12 @@ class EpochLoop:
         after the last step, and `history.step_losses` has the losses of the completed steps.
         """
         trainer, step = self._trainer, self._step
-        each, first_step = len(step.reported), len(history.step_losses)
+        values_per_step, first_step = len(step.reported), len(history.step_losses)
         before = 0  # steps of this epoch before the current run
 
         def progress(completed_steps: int, values: list[float]) -> None:
             completed_steps += before
-            losses = values[::each]
+            losses = values[::values_per_step]
             history.step_losses.extend(losses)
             _check_finite(losses, epoch, completed_steps, step.steps)
             samples = min(completed_steps * step.batch_size, step.count)
@@ -168,13 +168,14 @@ class EpochLoop:
         reported = _Reported([], [])
         try:
             for feed_run, (exchanges, steps) in self._runs_of_epoch(seed):
+                samples_per_step = feed_run.samples_per_step
                 values = step.run(
-                    feed_run.batch, exchanges, feed_run.operands, trainer.epochs_done, seed, steps,
-                    progress if steps > 1 else None,
+                    samples_per_step, exchanges, feed_run.operands, trainer.epochs_done, seed,
+                    steps, progress if steps > 1 else None,
                 )  # fmt: skip
                 if steps == 1:
                     self._end_single_step(partial(progress, 1, values), before + 1)
-                reported.add(values, feed_run.batch, steps)
+                reported.add(values, samples_per_step, steps)
                 before += steps
         except BaseException:
             if session.has_open_pool():  # the workers are between two steps
@@ -182,7 +183,7 @@ class EpochLoop:
             raise
         step.collect()
         step.end_epoch()
-        losses = reported.values[::each]
+        losses = reported.values[::values_per_step]
         _check_finite(losses, epoch, step.steps, step.steps)
         history.step_losses[first_step:] = losses
         return reported
@@ -223,7 +224,7 @@ class EpochLoop:
         loss: float,
         figures: dict[str, Any],
         seconds: float,
-        staleness: dict[str, Any],
+        delays: dict[str, Any],
     ) -> EpochRecord:
         """Return the record of an epoch, with the scores of the validation data."""
         scored: dict[str, Any] = {}
@@ -240,7 +241,7 @@ class EpochLoop:
             samples_per_second=self._step.count / max(seconds, 1e-9),
             metrics=figures,
             validation_metrics=scored,
-            staleness=staleness,
+            delays=delays,
         )
 
 

@@ -33,13 +33,13 @@ EXAMPLE_ROWS = 2
 class FeedRun(NamedTuple):
     """A run of several steps on the same operands.
 
-    operands   the leaves of the arrays that the steps read
-    batch      the number of samples in each step
-    steps      the number of steps
+    operands           the leaves of the arrays that the steps read
+    samples_per_step   the number of samples in each step
+    steps              the number of steps
     """
 
     operands: list[Node]
-    batch: int
+    samples_per_step: int
     steps: int
 
 
@@ -62,21 +62,26 @@ class Feed(Protocol):
     def example(self) -> ResidentData:
         """A data set whose inputs and targets have the types and shapes of a batch."""
 
-    def placeholders(self, batch: int) -> list[Node]:
-        """Return new leaves for the operands of a step with a batch of `batch` samples."""
+    def placeholders(self, samples_per_step: int) -> list[Node]:
+        """Return new leaves for the operands of a step with a batch of this size."""
 
-    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+    def leaves_sent_later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
         """Return those of the leaves whose arrays are not on the workers before a run."""
 
     def batch(
-        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self,
+        placeholders: Sequence[Node],
+        samples_per_step: int,
+        step: Node,
+        epoch: Node,
+        seed: Node,
     ) -> Batch:
-        """Return the samples of step `number` of an epoch, as expressions of the leaves."""
+        """Return the samples of this step of an epoch, as expressions of the leaves."""
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield the runs of the epoch with this number, in the order of this seed."""
 
-    def whole(self) -> Iterator[ResidentData]:
+    def data_sets(self) -> Iterator[ResidentData]:
         """Yield data sets that contain all samples in total."""
 
     def check_classes(self, operation: str, outputs: Any) -> None:
@@ -146,7 +151,7 @@ class ResidentFeed:
         counts = self.count, self.batch_size
         return "resident", self.example.signature, *counts, self._shuffle, self._reads_order
 
-    def placeholders(self, batch: int) -> list[Node]:
+    def placeholders(self, samples_per_step: int) -> list[Node]:
         """Return leaves for the whole data set, and for the order if it is read."""
         leaves = self.example.leaves
         placeholders = [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
@@ -155,12 +160,17 @@ class ResidentFeed:
             placeholders.append(input_leaf(layout.shape, int64, layout, None))
         return placeholders
 
-    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+    def leaves_sent_later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
         """Return the leaf of the order if it is read."""
         return placeholders[-1:] if self._reads_order else ()
 
     def batch(
-        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self,
+        placeholders: Sequence[Node],
+        samples_per_step: int,
+        step: Node,
+        epoch: Node,
+        seed: Node,
     ) -> Batch:
         """Return the samples of this step, in the epoch's order."""
         if self._reads_order:
@@ -169,21 +179,22 @@ class ResidentFeed:
             order = _order(self.example.count, epoch, seed)
         else:
             order = creation.iota((self.example.count,), 0)
-        index = dynamic_slice.dynamic_slice(order, 0, self._start(batch, number), batch)
+        start = self._start(samples_per_step, step)
+        index = dynamic_slice.dynamic_slice(order, 0, start, samples_per_step)
         return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in placeholders])
 
-    def _start(self, batch: int, number: Node) -> Node:
+    def _start(self, samples_per_step: int, step: Node) -> Node:
         """Return the position of the batch in the order of the samples."""
-        if batch != self.batch_size:
-            return constant(self.count - batch, int64)
-        return e.multiply(number, constant(batch, int64))
+        if samples_per_step != self.batch_size:
+            return constant(self.count - samples_per_step, int64)
+        return e.multiply(step, constant(samples_per_step, int64))
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield one run of all full batches, and one of the rest."""
         leaves = self.example.leaves
         if self._reads_order:
             order = Array(_order(self.example.count, scalar(epoch, int64), scalar(seed, int64)))
-            leaves.append(order.redistribute(self._layout_of_order()).evaluated())
+            leaves.append(order.redistribute(self._layout_of_order()).evaluated_leaf())
         yield FeedRun(leaves, self.batch_size, self.count // self.batch_size)
         if remaining := self.count % self.batch_size:
             yield FeedRun(leaves, remaining, 1)
@@ -191,7 +202,7 @@ class ResidentFeed:
     def _layout_of_order(self) -> Layout:
         return session.engine().environment.replicated((self.example.count,), shared=True)
 
-    def whole(self) -> Iterator[ResidentData]:
+    def data_sets(self) -> Iterator[ResidentData]:
         """Yield the data set."""
         yield self.example
 
@@ -209,7 +220,7 @@ class StreamFeed:
         self.count = loader.count
         self.batch_size = min(loader.batch_size, loader.count)
         rows = min(EXAMPLE_ROWS, self.batch_size)
-        samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.first]
+        samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.example]
         self.example = ResidentData(operation, samples, targets, dtype)
 
     @property
@@ -217,20 +228,26 @@ class StreamFeed:
         """The properties that the program of a step depends on."""
         return "stream", self.example.signature, self.count, self.batch_size
 
-    def placeholders(self, batch: int) -> list[Node]:
+    def placeholders(self, samples_per_step: int) -> list[Node]:
         """Return leaves for a batch."""
-        whole = session.engine().environment.replicated
-        shapes = [((batch, *x.shape[1:]), x.dtype) for x in self.example.leaves]
+        replicated = session.engine().environment.replicated
+        shapes = [((samples_per_step, *x.shape[1:]), x.dtype) for x in self.example.leaves]
         return [
-            input_leaf(shape, dtype, whole(shape, shared=True), None) for shape, dtype in shapes
+            input_leaf(shape, dtype, replicated(shape, shared=True), None)
+            for shape, dtype in shapes
         ]
 
-    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+    def leaves_sent_later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
         """Return all leaves."""
         return placeholders
 
     def batch(
-        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self,
+        placeholders: Sequence[Node],
+        samples_per_step: int,
+        step: Node,
+        epoch: Node,
+        seed: Node,
     ) -> Batch:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
@@ -240,7 +257,7 @@ class StreamFeed:
         batches = self._resident(self._loader.epoch(epoch))
         return (FeedRun(data.leaves, data.count, 1) for data in batches)
 
-    def whole(self) -> Iterator[ResidentData]:
+    def data_sets(self) -> Iterator[ResidentData]:
         """Yield the batches in the order of the loader's source."""
         return self._resident(self._loader.in_order())
 

@@ -12,7 +12,7 @@ from magmath.arrays.tree import flatten
 from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
 from magmath.errors import OptionError
-from magmath.train.checkpoint import Checkpoint, CheckpointOwner
+from magmath.train.checkpoint import Checkpoint, CheckpointTrainer
 from magmath.train.listeners import Listener, Reporting, as_listener, callback_list
 from magmath.train.reporter import console_reporter
 from magmath.train.validation import training_and_validation
@@ -103,7 +103,7 @@ class FitRequest:
             listeners,
         )  # fmt: skip
 
-    def checkpoint_of(self, trainer: CheckpointOwner) -> Checkpoint | None:
+    def checkpoint_of(self, trainer: CheckpointTrainer) -> Checkpoint | None:
         """Return the checkpoint of a trainer in the folder; None without a folder."""
         if self.checkpoint is None:
             return None

@@ -22,7 +22,7 @@ class EpochRecord:
     a confusion matrix). Training metrics are those of the outputs before each step's update.
     `skipped_steps` and `loss_scale` are the number of steps that changed nothing because gradients
     overflowed, and the scale of the loss after the epoch; None without loss scaling.
-    `staleness`, of asynchronous strategies, has the "mean" and the "max" of the delays of updates,
+    `delays`, of asynchronous strategies, has the "mean" and the "max" of the delays of updates,
     and as "histogram" the number of updates for each delay from 0.
     """
 
@@ -37,7 +37,7 @@ class EpochRecord:
     validation_metrics: dict[str, Any] = field(default_factory=dict)
     skipped_steps: int | None = None
     loss_scale: float | None = None
-    staleness: dict[str, Any] = field(default_factory=dict)
+    delays: dict[str, Any] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
         """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
@@ -108,10 +108,10 @@ class History:
         return [r.loss_scale for r in self.records if r.loss_scale is not None]
 
     @property
-    def staleness(self) -> list[dict[str, Any]]:
+    def delays(self) -> list[dict[str, Any]]:
         """The delays of updates in each epoch of an asynchronous strategy: "mean", "max" and
         "histogram"."""
-        return [r.staleness for r in self.records if r.staleness]
+        return [r.delays for r in self.records if r.delays]
 
     @property
     def seconds(self) -> list[float]:

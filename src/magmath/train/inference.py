@@ -58,9 +58,11 @@ class Inference:
             ]
         )
 
-    def joined(self, parts: Iterable[ResidentData], rows: int | None) -> tuple[Any, Any]:
-        """Return the outputs and the targets of the samples of all parts; `rows`: see `outputs`."""
-        pairs = [(self.outputs(part, rows), part.targets) for part in parts]
+    def outputs_and_targets(
+        self, data_sets: Iterable[ResidentData], rows: int | None
+    ) -> tuple[Any, Any]:
+        """Return the outputs and the targets of all samples; `rows`: see `outputs`."""
+        pairs = [(self.outputs(data, rows), data.targets) for data in data_sets]
         outputs, targets = zip(*pairs, strict=True)
         return _concatenated(outputs), _concatenated(targets)
 

@@ -12,9 +12,9 @@ from magmath.core.unique_names import numbered
 from magmath.errors import DataError, OptionError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS, top_k
-from magmath.parallel.strategy import STALENESS
+from magmath.parallel.strategy import DELAYS
 
-RESERVED = ("loss", "validation_loss", STALENESS)
+RESERVED = ("loss", "validation_loss", DELAYS)
 """The names of other figures of an epoch."""
 MetricFunction = Callable[[Any, Any], Array]
 """A function of (outputs, targets), or a `nn.metrics.Metric`."""

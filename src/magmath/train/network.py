@@ -80,9 +80,11 @@ class NeuralNetwork(metaclass=KeywordHints):
         precision: str | None = None,
         seed: int | None = None,
     ) -> None:
-        self.module = layers if isinstance(layers, Module) else _sequential(layers)
-        self.trainer = Trainer(self.module, loss, optimizer, precision=precision, seed=seed)
-        self.input_shape: Shape | None = None
+        module = layers if isinstance(layers, Module) else _sequential(layers)
+        self.trainer = Trainer(module, loss, optimizer, precision=precision, seed=seed)
+        self._input_shape: Shape | None = None
+        self._built_module: Module | None = None
+        """The module that was built for samples of this shape; another one may be assigned."""
         self._input_dtype: DType | None = None
         """The type of the samples with which it was built, if that is none of the parameters."""
 
@@ -98,6 +100,20 @@ class NeuralNetwork(metaclass=KeywordHints):
                 call = "(…)" if callable(getattr(kind, name)) else ""
                 raise missing_attribute(missing, name, f"; write net.{part}.{name}{call}")
         raise missing_attribute(missing, name, hint(NETWORK_ATTRIBUTES, name))
+
+    @property
+    def module(self) -> Module:
+        """The module of the trainer; another one may be assigned."""
+        return self.trainer.module
+
+    @module.setter
+    def module(self, module: Module) -> None:
+        self.trainer.module = module
+
+    @property
+    def input_shape(self) -> Shape | None:
+        """The shape of the samples for which the module was built; None before."""
+        return self._input_shape if self._built_module is self.module else None
 
     @property
     def layers(self) -> tuple[Module, ...]:
@@ -165,7 +181,7 @@ class NeuralNetwork(metaclass=KeywordHints):
 
     def _note_samples(self, shape: Shape | None, dtype: DType) -> None:
         """Record the shape and the type of the samples with which the network was built."""
-        self.input_shape = shape
+        self._input_shape, self._built_module = shape, self.module
         self._input_dtype = None if dtype.is_floating else dtype
 
     def _check_shape(self, operation: str, sample: Shape) -> None:
@@ -200,7 +216,7 @@ class NeuralNetwork(metaclass=KeywordHints):
         if self.input_shape is not None and has_samples:
             self._check_shape(operation, shape)
         elif has_samples:
-            dtype = asarray(x.first[0] if isinstance(x, Loader) else samples[:1]).dtype
+            dtype = asarray(x.example[0] if isinstance(x, Loader) else samples[:1]).dtype
         try:
             yield samples
         finally:  # without a pool, which may have ended

@@ -98,7 +98,7 @@ class ResidentData:
     @property
     def leaves(self) -> list[Node]:
         """The evaluated leaves of all arrays, inputs first."""
-        return [x.evaluated() for x in self._leaves]
+        return [x.evaluated_leaf() for x in self._leaves]
 
     @property
     def signature(self) -> Hashable:
@@ -154,7 +154,7 @@ def _identity_of(*values: Any) -> tuple[list[Node], Tree] | None:
     arrays, tree = flatten(values)
     if not all(isinstance(x, Array) for x in arrays):
         return None
-    return [x.evaluated() for x in arrays], tree
+    return [x.evaluated_leaf() for x in arrays], tree
 
 
 def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
@@ -201,13 +201,13 @@ def _probabilities(outputs: AbstractArray) -> str:
 def _check_probabilities(operation: str, targets: Array) -> None:
     """Raise DataError unless the targets of each sample are probabilities with sum 1."""
     low, totals = reductions.min(targets), reductions.sum(targets, axis=1)
-    far = reductions.max(elementwise.abs(totals - 1))
-    evaluate(low, far)
-    if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
+    deviation = reductions.max(elementwise.abs(totals - 1))
+    evaluate(low, deviation)
+    if not (float(low) >= 0 and float(deviation) <= PROBABILITY_ERROR):
         raise DataError(
             f"{operation}: cross-entropy takes integer labels, or probabilities: numbers that are "
             f"not negative and have sum 1 for each sample; the least target is {float(low):.4g}, "
-            f"and a sum differs from 1 by {float(far):.4g}; for other targets take "
+            f"and a sum differs from 1 by {float(deviation):.4g}; for other targets take "
             f'loss="mean_squared_error"'
         )
 

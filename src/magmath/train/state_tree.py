@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PLAIN = (bool, int, float, str)
 
 
-def encoded(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
+def encode_state(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return a state as values that JSON represents; add its arrays to `arrays`.
 
     The arrays have names that begin with `path`. Raises OptionError, which names the owner of the
@@ -31,13 +31,13 @@ def encoded(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, np.generic):
-        return encoded(owner, value.item(), path, arrays)
+        return encode_state(owner, value.item(), path, arrays)
     if isinstance(value, (list, tuple)):
-        items = [encoded(owner, v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
+        items = [encode_state(owner, v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     if isinstance(value, Mapping) and all(type(key) in (int, str) for key in value):
         return {
-            "dict": [[k, encoded(owner, v, f"{path}/{k}", arrays)] for k, v in value.items()],
+            "dict": [[k, encode_state(owner, v, f"{path}/{k}", arrays)] for k, v in value.items()],
         }
     if isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__"):
         array = value.snapshot() if isinstance(value, Variable) else asarray(value)
@@ -50,15 +50,15 @@ def encoded(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
     )
 
 
-def decoded(content: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Return the state that `encoded` has converted; its arrays are in `tensors`."""
+def decode_state(content: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Return the state that `encode_state` has converted; its arrays are in `tensors`."""
     if not isinstance(content, dict):
         return content
     ((kind, value),) = content.items()
     if kind == "dict":
-        return {k: decoded(v, tensors) for k, v in value}
+        return {k: decode_state(v, tensors) for k, v in value}
     if kind in ("list", "tuple"):
-        items = [decoded(v, tensors) for v in value]
+        items = [decode_state(v, tensors) for v in value]
         return tuple(items) if kind == "tuple" else items
     array = asarray(tensors[value])
     return array.numpy() if kind == "numpy" else array

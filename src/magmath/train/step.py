@@ -28,7 +28,7 @@ from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import Captured, recording_updates
+from magmath.engine.traces.captured_arrays import Captures, watching_updates
 from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
@@ -42,7 +42,7 @@ from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
-from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
+from magmath.parallel.strategy import DELAYS, Strategy, Training, trainable_parameters
 from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
@@ -145,13 +145,13 @@ class TrainingStep:
         self.strategy = settings.strategy
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
         self._place_variables()
-        with recording_updates():
+        with watching_updates():
             self._trace_steps()
             full = self._traced_step(self.batch_size, True)
-            self._captured = self._captured_by(full)
+            self._captures = self._captures_of(full)
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
-        self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
+        self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run
 
@@ -161,13 +161,13 @@ class TrainingStep:
         return (
             self.is_between_epochs
             and self.engine is session.engine()
-            and self._captured.is_current
+            and self._captures.is_current
             and self._rates.is_current
             and are_identical(self.parameters, self._module.trainable())
             and are_identical(self._updated, self._updated_variables())
         )
 
-    def _captured_by(self, traced: _TracedTrainingStep) -> Captured:
+    def _captures_of(self, traced: _TracedTrainingStep) -> Captures:
         """Return what a step reads: the variables of its graph, and those of the module, perhaps
         through copies of the strategy.
 
@@ -178,11 +178,11 @@ class TrainingStep:
         of_module = {v.leaf for _, v in pairs}
         read_through_copies = of_module.difference(traced.graph.leaves)
         movable = read_through_copies.union([v.leaf for v in self._layouts])
-        captured = Captured(traced.graph, traced.placeholders, movable)
+        captures = Captures(traced.graph, traced.placeholders, movable)
         for leaf in of_module:
-            captured.add(leaf)
-        captured.add_state(traced.trace)
-        return captured
+            captures.add(leaf)
+        captures.add_state(traced.trace)
+        return captures
 
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""
@@ -197,13 +197,13 @@ class TrainingStep:
         """Trace the programs of an epoch: for full batches and for the last one, with an exchange
         of the replicas and, if some steps have none, without."""
         remaining = self.count % self.batch_size
-        for batch in filter(None, (self.batch_size, remaining)):
+        for samples_per_step in filter(None, (self.batch_size, remaining)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
-                self._traced_step(batch, exchanges)
+                self._traced_step(samples_per_step, exchanges)
         if self.strategy.is_asynchronous:
             self._share_assigned()
 
-    def _compiled(self, traced: _TracedTrainingStep) -> StepPrograms:
+    def _compile(self, traced: _TracedTrainingStep) -> StepPrograms:
         """Return the program of a traced step, or the programs of one that contains loops."""
         if contains_loop(traced.graph.roots):
             return DividedStep(traced.trace, traced.graph)
@@ -213,32 +213,32 @@ class TrainingStep:
             modes=RESTORED_TRAINING,
             division=traced.division,
             in_range=[self._counter.leaf],
-            later=self._feed.later(traced.placeholders),
+            later=self._feed.leaves_sent_later(traced.placeholders),
         )
         return SingleProgram(traced.trace, graph, compiled, traced.variables)
 
-    def _traced_step(self, batch: int, exchanges: bool) -> _TracedTrainingStep:
-        """Return the program of a step with `batch` samples; traces it if there is none."""
-        key = batch, exchanges
+    def _traced_step(self, samples_per_step: int, exchanges: bool) -> _TracedTrainingStep:
+        """Return the graph of a step with this number of samples; traces it if there is none."""
+        key = samples_per_step, exchanges
         if key not in self._traced_steps:
-            self._traced_steps[key] = self._trace(batch, exchanges)
+            self._traced_steps[key] = self._trace(samples_per_step, exchanges)
         return self._traced_steps[key]
 
     @paused_gc()
     @stage("trace")
-    def _trace(self, batch: int, exchanges: bool) -> _TracedTrainingStep:
-        """Return the graph of a step with a batch of `batch` samples."""
-        placeholders = self._feed.placeholders(batch)
+    def _trace(self, samples_per_step: int, exchanges: bool) -> _TracedTrainingStep:
+        """Return the graph of a step with this number of samples."""
+        placeholders = self._feed.placeholders(samples_per_step)
         counter = self._counter.leaf
         read = self._given_loss, self._module, *self.settings.metrics.values()
         effects = PythonEffects("fit", "the loss or the module", *read)
         with self._module.mode(True), _drawing_from(self._stream):
             can_loop = not self.strategy.is_asynchronous
             with tracing.tracing(Trace(step=counter, can_loop=can_loop)) as trace:
-                emitted = self._emitted(placeholders, batch, exchanges)
+                emitted = self._trace_values(placeholders, samples_per_step, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
-        if batch == self.batch_size:
+        if samples_per_step == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         label = effects.add_reads_to(trace, set(graph.nodes))
@@ -247,22 +247,24 @@ class TrainingStep:
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedTrainingStep(placeholders, trace, graph, division)
 
-    def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
+    def _trace_values(
+        self, placeholders: list[Node], samples_per_step: int, exchanges: bool
+    ) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
-        number = self._number(batch)
-        samples = self._feed.batch(placeholders, batch, number, self._epoch, self._seed)
-        training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
+        step = self._step_in_epoch(samples_per_step)
+        samples = self._feed.batch(placeholders, samples_per_step, step, self._epoch, self._seed)
+        training = replace(self.training, rates=lambda variables: self._rates.nodes(step))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
-        step = None if self.strategy.is_asynchronous else number
+        metric_step = None if self.strategy.is_asynchronous else step
         traced: dict[str, Node | None] = {}
         for name, metric in self.metrics.items():
             with tracing.calling(f"fit compiles the metric {name!r}"):
-                traced[name] = metric.trace(outputs, samples[1], step)
+                traced[name] = metric.trace(outputs, samples[1], metric_step)
         reported = {name: node for name, node in traced.items() if node is not None}
         reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
         if self.strategy.is_asynchronous:  # the workers add it to what a step emits
-            self.reported = (*self.reported, STALENESS)
+            self.reported = (*self.reported, DELAYS)
         return (loss.node, *reported.values())
 
     def _forward(self, samples: Batch) -> tuple[Array, Any]:
@@ -275,12 +277,12 @@ class TrainingStep:
                 loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         return scalar_loss("fit", loss), operands[0]
 
-    def _number(self, batch: int) -> Node:
+    def _step_in_epoch(self, samples_per_step: int) -> Node:
         """Return the number of this step in the epoch, from 0."""
-        whole = self.count // self.batch_size
-        if batch != self.batch_size:
-            return constant(whole, int64)
-        return e.call("remainder", self._counter.leaf, constant(whole, int64))
+        full_batches = self.count // self.batch_size
+        if samples_per_step != self.batch_size:
+            return constant(full_batches, int64)
+        return e.call("remainder", self._counter.leaf, constant(full_batches, int64))
 
     # strategy -----------------------------------------------------------------------------------
 
@@ -301,14 +303,14 @@ class TrainingStep:
 
     def _share_assigned(self) -> None:
         """Store whatever a step assigns, except step counts, once for all workers of a host."""
-        whole = self.engine.environment.replicated
+        replicated = self.engine.environment.replicated
         assigned = {v.leaf: v for traced in self._traced_steps.values() for v in traced.variables}
         for traced in self._traced_steps.values():
             assert traced.division is not None
             for leaf in (*traced.division.steps, *traced.division.updates):
                 assigned.pop(leaf, None)
         self._layouts = {**self._layouts}
-        self._layouts |= {v: whole(v.shape, shared=True) for v in assigned.values()}
+        self._layouts |= {v: replicated(v.shape, shared=True) for v in assigned.values()}
         self._move_variables()
 
     def _full_graph(self) -> Graph:
@@ -358,7 +360,7 @@ class TrainingStep:
 
     def run(
         self,
-        batch: int,
+        samples_per_step: int,
         exchanges: bool,
         data: Sequence[Node],
         epoch: int,
@@ -366,12 +368,12 @@ class TrainingStep:
         steps: int,
         progress: ProgressCallback | None = None,
     ) -> list[float]:
-        """Run several steps with batches of `batch` samples from these operands, with one message;
-        return the values that the steps emit, in order.
+        """Run several steps with batches of this size from these operands, with one message; return
+        the values that the steps emit, in order.
 
         The optimizer counts the steps: of a run that is stopped or fails, those that it has taken.
         """
-        kind = batch, exchanges
+        kind = samples_per_step, exchanges
         operands = dict(zip(self._placeholders[kind], data, strict=True))
         numbers = {**self._rates.numbers, self._epoch: epoch, self._seed: seed}
         programs = self._programs[kind]
@@ -379,7 +381,7 @@ class TrainingStep:
             emitted = programs.run(operands, numbers, self._done, steps, progress)
         finally:
             self._optimizer.advance(programs.completed)
-        if batch == self.batch_size:
+        if samples_per_step == self.batch_size:
             self._done += steps
         return emitted
 

@@ -218,7 +218,7 @@ class Trainer(metaclass=KeywordHints):
 
     # training -----------------------------------------------------------------------------------
 
-    def prepared(self) -> tuple[Strategy, Training]:
+    def prepare_strategy(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
         strategy = self._strategies.of(self.strategy)
         training = Training.of(self.module, self.optimizer, self.loss_scale)
@@ -304,13 +304,13 @@ class Trainer(metaclass=KeywordHints):
         def feed_now() -> Feed:
             nonlocal feed, made_for
             strategy = self._strategies.of(self.strategy)
-            wanted = strategy, self.module, self.loss, self.dtype
-            if feed is None or not are_identical(made_for, wanted):
+            present = strategy, self.module, self.loss, self.dtype
+            if feed is None or not are_identical(made_for, present):
                 alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
                 feed = self._data.training_feed(
                     request.samples, request.batch_size, request.shuffle, strategy, alone=alone
                 )
-                # The dtype may be that of parameters that were made just now.
+                # Read again, since checking the data builds the module, which sets the type.
                 made_for = strategy, self.module, self.loss, self.dtype
             return feed
 
@@ -378,7 +378,7 @@ class Trainer(metaclass=KeywordHints):
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
         """Return the outputs and the targets of all samples of a feed."""
-        return self._inference.joined(feed.whole(), rows)
+        return self._inference.outputs_and_targets(feed.data_sets(), rows)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
         """Explain the program of a training step: bytes, messages, memory and predicted time, by

@@ -23,7 +23,7 @@ KEPT_DATA_SETS = 2  # for training and for validation
 KEPT_OUTPUTS = 16  # signatures of data sets for which abstract outputs are kept
 
 
-class DataOwner(Protocol):
+class DataTrainer(Protocol):
     """The attributes of a trainer with which its data are checked."""
 
     metrics: Metrics
@@ -52,7 +52,7 @@ class TrainerData:
     its last reference.
     """
 
-    def __init__(self, trainer: DataOwner) -> None:
+    def __init__(self, trainer: DataTrainer) -> None:
         self._owner = ref(trainer)
         self._data_sets: list[ResidentData] = []
         self._outputs: RecentlyUsed[Hashable, Any] = RecentlyUsed(KEPT_OUTPUTS)
@@ -60,7 +60,7 @@ class TrainerData:
         self._modules: list[ref[Module]] = []
 
     @property
-    def _trainer(self) -> DataOwner:
+    def _trainer(self) -> DataTrainer:
         trainer = self._owner()
         assert trainer is not None, "the trainer owns its data"
         return trainer

@@ -13,7 +13,7 @@ from typing import Any
 
 from magmath.arrays.tree import Tree
 from magmath.engine.fallible_operations import is_fallible
-from magmath.graph import Node, recording_nodes
+from magmath.graph import Node, collecting_new_nodes
 from magmath.ops.elementwise import where
 from magmath.ops.predication import BRANCH, branch, branch_result
 from magmath.transform.traced_function import TracedFunction, trace_function
@@ -24,17 +24,17 @@ def trace_branch(
 ) -> TracedFunction:
     """Trace a branch that is taken if the predicate is true; its results and the new values of
     variables are marked as results of the branch."""
-    with recording_nodes() as recorded:
+    with collecting_new_nodes() as new_nodes:
         traced = trace_function("cond", function, tree, leaves, is_branch=True)
         outputs = [*traced.results, *traced.assigned.values()]
-        outputs = _protected(outputs, predicate, recorded)
-    marked = _marked(outputs, predicate, recorded)
+        outputs = _protected(outputs, predicate, new_nodes)
+    marked = _marked(outputs, predicate, new_nodes)
     count = len(traced.results)
     assigned = dict(zip(traced.assigned, marked[count:], strict=True))
     return replace(traced, results=marked[:count], assigned=assigned)
 
 
-def _inside(outputs: Sequence[Node], recorded: Collection[Node]) -> tuple[list[Node], list[Node]]:
+def _inside(outputs: Sequence[Node], new_nodes: Collection[Node]) -> tuple[list[Node], list[Node]]:
     """Return the nodes of a branch that its outputs need, each after its inputs, and what they read
     from outside."""
     inside, outside = list[Node](), dict[Node, None]()
@@ -44,7 +44,7 @@ def _inside(outputs: Sequence[Node], recorded: Collection[Node]) -> tuple[list[N
         node = stack.pop()
         if node is None:
             inside.append(stack.pop())  # type: ignore[arg-type]
-        elif node not in recorded:
+        elif node not in new_nodes:
             outside[node] = None
         elif node not in seen:
             seen.add(node)
@@ -52,15 +52,15 @@ def _inside(outputs: Sequence[Node], recorded: Collection[Node]) -> tuple[list[N
     return inside, list(outside)
 
 
-def _marked(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:
+def _marked(outputs: Sequence[Node], predicate: Node, new_nodes: Collection[Node]) -> list[Node]:
     """Return the outputs as results of a branch."""
-    of = branch(predicate, _inside(outputs, recorded)[1])
-    return [x if x.name == "constant" else branch_result(x, of) for x in outputs]
+    branch_node = branch(predicate, _inside(outputs, new_nodes)[1])
+    return [x if x.name == "constant" else branch_result(x, branch_node) for x in outputs]
 
 
-def _protected(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:
+def _protected(outputs: Sequence[Node], predicate: Node, new_nodes: Collection[Node]) -> list[Node]:
     """Return the outputs without operations that can fail if the predicate is false."""
-    inside, outside = _inside(outputs, recorded)
+    inside, outside = _inside(outputs, new_nodes)
     if not any(map(is_fallible, inside)):
         return list(outputs)
     new = {node: node for node in outside}

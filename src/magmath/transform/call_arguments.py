@@ -26,7 +26,7 @@ from magmath.core.dtypes import (
 )
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.errors import OptionError, ReadOnlyError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -116,7 +116,7 @@ def write_back(array: Any, original: Any) -> None:
 
 
 def is_update_shared(
-    updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captured: Captured
+    updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captures: Captures
 ) -> bool:
     """Return True if the update in place of an argument changes another argument too, or an array
     that the function reads from outside.
@@ -126,13 +126,13 @@ def is_update_shared(
     for i in updated:
         memory = _memory_of(originals[i])
         if memory is not None:
-            others = [x for x in originals if x is not originals[i]] + captured.foreign_arrays()
+            others = [x for x in originals if x is not originals[i]] + captures.foreign_arrays()
             other_memories = [_memory_of(x) for x in others]
             if any(can_overlap(memory, other) for other in other_memories if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):
             is_argument = x is not arguments[i] and any(x is argument for argument in arguments)
-            if is_argument or captured.contains(x.node):
+            if is_argument or captures.contains(x.node):
                 return True
     return False
 
@@ -156,16 +156,16 @@ def argument_value(argument: Any) -> Any:
     """Return the data of an array argument, other arguments and variables unchanged."""
     if isinstance(argument, Variable) or not isinstance(argument, Array):
         return argument
-    return remote_array_of(argument.evaluated())
+    return remote_array_of(argument.evaluated_leaf())
 
 
 def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any]:
     """Return arguments with the numbers at these positions as known ones."""
-    known = list(values)
+    arguments = list(values)
     for i in needed:
-        if _is_number(known[i]):
-            known[i] = KnownNumber(repr(known[i]), known[i])
-    return known
+        if _is_number(arguments[i]):
+            arguments[i] = KnownNumber(repr(arguments[i]), arguments[i])
+    return arguments
 
 
 def argument_signature(value: Any) -> Hashable:

@@ -24,14 +24,14 @@ class _ArgumentOfChain(NamedTuple):
     """What an argument must be in each call of a chain.
 
     kind        its class
-    fed         the number of the result of the call before that it is; None for an argument that
-                all calls share
+    result      the position of the result of the previous call that it is; None for an argument
+                that all calls share
     provenance  the provenance that it had in the first call
     leaf        the leaf that it had in the first call; None for a number
     """
 
     kind: type
-    fed: int | None = None
+    result: int | None = None
     provenance: Provenance | None = None
     leaf: Callable[[], Node | None] | None = None
 
@@ -57,7 +57,7 @@ class CallChain:
         if len(arguments) != len(self._arguments):
             return False
         latest, values = self._latest, []
-        for passed, (kind, fed, provenance, leaf) in zip(arguments, self._arguments):  # noqa: B905
+        for passed, (kind, result, provenance, leaf) in zip(arguments, self._arguments):  # noqa: B905
             if type(passed) is not kind:
                 return False
             argument: Any = passed
@@ -67,13 +67,13 @@ class CallChain:
             own_leaf = argument._leaf
             if own_leaf is not argument._node:  # an expression
                 return False
-            if fed is not None:
-                if own_leaf.provenance is not latest[fed]:
+            if result is not None:
+                if own_leaf.provenance is not latest[result]:
                     return False
             elif own_leaf.provenance is not provenance or own_leaf is not leaf():
                 return False
             values.append(own_leaf.value)
-        if self._calls.room < 0:
+        if self._calls.remaining_operations < 0:
             self._calls.shorten()
             return False
         self.values = values
@@ -106,14 +106,16 @@ class ChainMaker:
         self._recipe, self._outputs, self._line = recipe, outputs, line
         self._kinds, self._argument_of = kinds, argument_of
 
-    def begun(self, operands: Sequence[OperandReference]) -> CallChain | None:
+    def begin(self, operands: Sequence[OperandReference]) -> CallChain | None:
         """Return a chain whose first call has these operands, if some are results of an earlier
         call, and the others operands of that call; otherwise None."""
-        fed = self._fed_results(operands)
-        if fed is None:
+        result_for_operand = self._result_for_operand(operands)
+        if result_for_operand is None:
             return None
         arguments = [_ArgumentOfChain(kind) for kind in self._kinds]
-        for position, operand, result in zip(self._argument_of, operands, fed, strict=True):
+        for position, operand, result in zip(
+            self._argument_of, operands, result_for_operand, strict=True
+        ):
             if position is None:
                 continue
             leaf = operand.find()
@@ -121,11 +123,11 @@ class ChainMaker:
                 return None
             kind, provenance = self._kinds[position], provenance_before(operand)
             arguments[position] = _ArgumentOfChain(kind, result, provenance, ref(leaf))
-        calls = RepeatedCalls(self._recipe, self._outputs, self._line, operands, fed)
+        calls = RepeatedCalls(self._recipe, self._outputs, self._line, operands, result_for_operand)
         return CallChain(calls, arguments)
 
-    def _fed_results(self, operands: Sequence[OperandReference]) -> list[int | None] | None:
-        """Return for each operand the number of the result of an earlier call that it is, or None
+    def _result_for_operand(self, operands: Sequence[OperandReference]) -> list[int | None] | None:
+        """Return for each operand the position of the result of an earlier call that it is, or None
         for an operand of that call too; None if there is no such call."""
         recipe = self._recipe
         for operand in operands:
@@ -134,16 +136,16 @@ class ChainMaker:
                 break
         else:
             return None
-        fed: list[int | None] = []
+        results: list[int | None] = []
         for operand, former in zip(operands, before.operands, strict=True):
             origin = provenance_before(operand)
             if operand is former or _is_same_leaf(operand, former):
-                fed.append(None)
+                results.append(None)
             elif origin is not None and origin.recipe is recipe:
-                fed.append(self._outputs.index(origin.output))
+                results.append(self._outputs.index(origin.output))
             else:
                 return None
-        return fed
+        return results
 
 
 def _is_same_leaf(x: OperandReference, y: OperandReference) -> bool:

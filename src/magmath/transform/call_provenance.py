@@ -60,7 +60,7 @@ class ProvenanceTemplate:
         """The latest calls, if each continues the one before: at most one chain, which a call takes
         from the list, so that no other thread has it."""
 
-    def continued(self, arguments: Sequence[Any]) -> CallChain | None:
+    def take_continued(self, arguments: Sequence[Any]) -> CallChain | None:
         """Take the chain of the latest calls, if a call with these arguments would continue it;
         otherwise return None."""
         if is_keeping_expressions():
@@ -84,7 +84,7 @@ class ProvenanceTemplate:
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
-                leaf = argument._leaf or argument.evaluated()
+                leaf = argument._leaf or argument.evaluated_leaf()
                 keep_expression(leaf)
                 operands.append(reference_to_array(leaf))
             elif isinstance(source, Node):
@@ -101,7 +101,7 @@ class ProvenanceTemplate:
         drawn: Mapping[Node, float],
     ) -> None:
         """Store the provenance in the leaves of the results of a call."""
-        chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
+        chain = None if self._chain_maker is None else self._chain_maker.begin(operands)
         if chain is not None and not is_keeping_expressions():
             self.store_continued(leaves, chain, arguments)
             return

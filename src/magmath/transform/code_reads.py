@@ -71,9 +71,9 @@ class CodeReads:
 def reads_of(code: CodeType) -> CodeReads:
     """Return the names that this code, and that of the functions in it, reads."""
     scan, texts = _Scan(), set[str]()
-    for one in _codes(code):
-        scan.visit(one)
-        texts.update(_texts(one.co_consts))
+    for inner in _codes(code):
+        scan.visit(inner)
+        texts.update(_texts(inner.co_consts))
     if scan.catches:
         scan.tentative |= scan.attributes  # also those of the functions in it
     if not (_BY_TEXT | _NAMESPACES).isdisjoint(scan.names | scan.attributes):

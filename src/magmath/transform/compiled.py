@@ -15,7 +15,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import Captured, recording_updates
+from magmath.engine.traces.captured_arrays import Captures, watching_updates
 from magmath.engine.user_line import warn_user
 from magmath.errors import StateError
 from magmath.passes.subgraphs import contains_loop
@@ -83,7 +83,7 @@ class AnySpecialization(Protocol):
     """What a compiled function runs for arguments of certain shapes, types and layouts: one program
     (`Specialization`) or several (`DividedSpecialization`)."""
 
-    captured: Captured
+    captures: Captures
     """What the function reads from outside."""
 
     @property
@@ -159,8 +159,8 @@ class _CompiledFunction:
             and not (last.takes_several_arrays and has_repeated_arrays(args))
         ):
             provenance = last.provenance
-            if provenance.chains and last.captured.is_current:
-                chain = provenance.continued(args)
+            if provenance.chains and last.captures.is_current:
+                chain = provenance.take_continued(args)
                 if chain is not None:
                     return last.run_again(chain, args)
             accepted = last.accepted_values(args)
@@ -174,9 +174,9 @@ class _CompiledFunction:
         self._last_used, self._fast_path = specialization, specialization.fast_path
         if (
             specialization.updated
-            and is_update_shared(specialization.updated, leaves, originals, specialization.captured)
+            and is_update_shared(specialization.updated, leaves, originals, specialization.captures)
         ) or (specialization.rebound and has_repeated_containers((args, kwargs))):
-            return self._uncompiled(args, kwargs)
+            return self._run_uncompiled(args, kwargs)
         for i in specialization.updated:
             check_updatable(leaves[i], originals[i])
         result = specialization.run([*map(number_of_run, values)], leaves)
@@ -188,7 +188,7 @@ class _CompiledFunction:
                 write_items(specialization.rebound, (args, kwargs), originals, new_items)
         return result
 
-    def _uncompiled(self, args: Any, kwargs: Any) -> Any:
+    def _run_uncompiled(self, args: Any, kwargs: Any) -> Any:
         """Run the function as Python; return its result as a compiled function does."""
         results, tree = flatten(self._function(*args, **kwargs))
         return unflatten(tree, [result_array(self._function, x) for x in with_arrays(results)])
@@ -208,12 +208,12 @@ class _CompiledFunction:
             known_values = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in known_values])
             key = engine, DEFAULT.floating, PRECISION.key, tree, same, signatures
-            known = self._specializations.find(key)
-            if known is not None:
-                if known.captured.is_current:
-                    return known, known_values
-                self._count_trace_after_rebinding(known.captured)
-            with recording_updates():
+            specialization = self._specializations.find(key)
+            if specialization is not None:
+                if specialization.captures.is_current:
+                    return specialization, known_values
+                self._count_trace_after_rebinding(specialization.captures)
+            with watching_updates():
                 call = TracedCall(self._function, tree, same, known_values)
                 if call.needed:
                     self._needed_numbers.setdefault(tree, set()).update(call.needed)
@@ -243,9 +243,9 @@ class _CompiledFunction:
                 f"repeat with mm.fori_loop, or pass few different values"
             )
 
-    def _count_trace_after_rebinding(self, captured: Captured) -> None:
+    def _count_trace_after_rebinding(self, captures: Captures) -> None:
         """Count a trace because a name is bound to another object; warn if there are many."""
-        name = captured.changed_name()
+        name = captures.changed_name()
         if name is None:
             return
         self._traces_after_rebinding += 1

@@ -57,7 +57,7 @@ def cond(
     if not isinstance(predicate, Array):
         return (true_function if bool(predicate) else false_function)(*with_own_handles(operands))
     if tracing.current() is None:
-        return _chosen(bool(predicate), functions, operands)
+        return _call_chosen(bool(predicate), functions, operands)
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
     choice = predicate.node
@@ -75,7 +75,9 @@ def cond(
     return first.unflattened(selected)
 
 
-def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+def _call_chosen(
+    choice: bool, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]
+) -> Any:
     """Call the chosen function, and trace the other one to compare their results.
 
     In this order, as in a compiled function: the random numbers of the false branch follow those of

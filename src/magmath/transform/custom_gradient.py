@@ -16,7 +16,7 @@ from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.traces.tracing import Scope, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError, TracingError
-from magmath.graph import Node, apply, recording_nodes
+from magmath.graph import Node, apply, collecting_new_nodes
 from magmath.ops import elementwise as e
 from magmath.ops.custom_gradients import GradientRule, custom_call, custom_result
 from magmath.transform.function_argument import named, require_function
@@ -82,16 +82,16 @@ def _marked(
 ) -> list[Node]:
     """Return the values of a function as results of a call with the gradient rule `pullback`."""
     cotangents = [placeholder(x.shape, x.dtype) for x in values]
-    with recording_nodes() as recorded:
-        outputs = _traced(pullback, nesting, cotangents, positional)
+    with collecting_new_nodes() as new_nodes:
+        outputs = _trace_pullback(pullback, nesting, cotangents, positional)
     rule = GradientRule(cotangents, (), outputs)
-    converted = closure_converted(rule.computed, cotangents, recorded)
+    converted = closure_converted(rule.computed, cotangents, new_nodes)
     rule = rule.with_computed(converted.outputs, cotangents, converted.placeholders)
     call = custom_call(arguments, rule, converted.captured, values).at_line(user_line())
     return [custom_result(call, i) if _has_gradient(x.dtype) else x for i, x in enumerate(values)]
 
 
-def _traced(
+def _trace_pullback(
     pullback: Pullback, nesting: Tree, value_cotangents: Sequence[Node], positional: Sequence[Any]
 ) -> list[Node | None]:
     """Return the cotangents of the arguments for those of the values.

@@ -14,7 +14,7 @@ from magmath.engine import session
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits, update_arguments
@@ -39,8 +39,8 @@ class DividedSpecialization:
         self._draws = trace.computed_draws
         graph = Graph(tuple(traced.outputs))
         self._limits = integer_limits(graph, traced.position)
-        self.captured = Captured(graph, traced.placeholders, movable=graph.leaves)
-        self.captured.add_state(trace)
+        self.captures = Captures(graph, traced.placeholders, movable=graph.leaves)
+        self.captures.add_state(trace)
         roots = without_versions(graph.outputs, {x: x for x in traced.outside})
         count, last = len(traced.nodes), len(traced.nodes) + len(trace.assigned)
         variables = [trace.read[leaf] for leaf in trace.assigned]
@@ -65,7 +65,7 @@ class DividedSpecialization:
         with engine.in_modes(modes), rollback_on_failure():
             numbers = trace.numbers_of_run()
             leaf_values |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
-            return self._programs.run(leaf_values, partial(self._delivered, arguments))
+            return self._programs.run(leaf_values, partial(self._deliver, arguments))
 
     @property
     def updated(self) -> Sequence[int]:
@@ -89,7 +89,7 @@ class DividedSpecialization:
         """Return the programs of the last call, in order."""
         return self._programs.programs()
 
-    def _delivered(self, arguments: Sequence[Any], outputs: Sequence[Array]) -> Any:
+    def _deliver(self, arguments: Sequence[Any], outputs: Sequence[Array]) -> Any:
         """Advance the generators, and update the arguments that the function updates in place;
         return its result."""
         traced = self._traced
@@ -98,12 +98,12 @@ class DividedSpecialization:
             draws.generator.skip_for_run(int(number) - draws.generator.next)
         count = len(results) - len(traced.updated)
         if traced.updated:
-            leaves = [x.evaluated() for x in results[count:]]
+            leaves = [x.evaluated_leaf() for x in results[count:]]
             engine = session.engine()
             engine.runs.wait_for_fallible_run()
             update_arguments(engine, traced.updated, arguments, leaves)
         for x in results[:count] if traced.trace.read else ():
-            x.keep_operands(x.evaluated())
+            x.keep_operands(x.evaluated_leaf())
             register_reader(x)
         if traced.tree is None:
             return results[0]

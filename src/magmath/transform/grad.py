@@ -204,7 +204,7 @@ def _by_arguments(
             leaves += [array.node for array in arrays]
             del arrays
         with keeping_expressions():
-            result, value = _called(operation, function, arguments, kwargs, has_aux)
+            result, value = _call(operation, function, arguments, kwargs, has_aux)
             del arguments
             derivatives = _eager_gradients(value, leaves, None, check_independence=False)
             if derivatives is None:
@@ -276,7 +276,7 @@ def _by_variables(
             )
     with keeping_expressions():
         try:
-            result, value = _called(operation, function, (), {}, has_aux)
+            result, value = _call(operation, function, (), {}, has_aux)
         except TypeError as error:
             _explain_missing_arguments(error, operation, function)
             raise
@@ -314,7 +314,7 @@ def _variables_error(operation: str, value: Any, count: int = 1) -> TypeError:
     )
 
 
-def _called(
+def _call(
     operation: str,
     function: Callable[..., Any],
     args: Sequence[Any],

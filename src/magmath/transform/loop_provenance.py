@@ -101,14 +101,14 @@ class LoopProvenance:
         return Recipe(unrolled, operands), [*states, *stacked]
 
     def _append_step(
-        self, unrolled: list[Any], number: int, known: Mapping[int, int]
+        self, unrolled: list[Any], number: int, existing: Mapping[int, int]
     ) -> dict[int, int]:
         """Append the operations of a step to the unrolled recipe.
 
-        Positions in it are returned by positions in the body; `known` are those of values that
+        Positions in it are returned by positions in the body; `existing` are those of values that
         exist before the step.
         """
-        positions = dict(known)
+        positions = dict(existing)
         for position, step in enumerate(self._body.steps):
             if position in positions:
                 continue

@@ -130,7 +130,7 @@ def scan(
     def row(i: int) -> Any:
         return unflatten(rows_tree, [x[i] for x in rows])
 
-    return _unrolled(applied, row, unflatten(tree, states), tree, steps, reverse)
+    return _unroll(applied, row, unflatten(tree, states), tree, steps, reverse)
 
 
 def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
@@ -156,7 +156,7 @@ def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     return counts.pop()
 
 
-def _unrolled(
+def _unroll(
     applied: Callable[..., Any],
     row: Callable[[int], Any],
     carry: Any,

@@ -226,8 +226,8 @@ class ObjectWalk:
     def _visit_object(self, value: Any, label: str) -> None:
         kind = type(value)
         if isinstance(value, partial):
-            for one in (value.func, value.args, value.keywords):
-                self._reach(one, label)
+            for part in (value.func, value.args, value.keywords):
+                self._reach(part, label)
         self._visit_generator(value, label)
         if is_iterator(value):
             self.iterators.append(f"the iterator {label}")
@@ -237,9 +237,9 @@ class ObjectWalk:
             self._visit_module(value, attributes, label)
         elif is_of_library_class(value):
             self._reach(getattr(value, "__wrapped__", None), label)
-            for name, one in attributes.items():
-                if isinstance(one, FunctionType | MethodType | partial):
-                    self._reach(one, f"{label}.{name}")
+            for name, attribute in attributes.items():
+                if isinstance(attribute, FunctionType | MethodType | partial):
+                    self._reach(attribute, f"{label}.{name}")
         else:
             self._visit_plain(value, attributes, label)
 
@@ -248,25 +248,25 @@ class ObjectWalk:
         would hide."""
         classes = own_classes(type(value))
         has_attributes = attributes_or_none(value) is not None
-        inherited = {name for one in classes for name in vars(one)} if has_attributes else set()
+        inherited = {name for base in classes for name in vars(base)} if has_attributes else set()
         names = set(self._reads.attributes_among(attributes.keys() | inherited))
         if has_attributes:
             names |= self._reads.tentative
-        if any(one.__module__ in ("collections", "weakref") for one in type(value).__mro__):
+        if any(base.__module__ in ("collections", "weakref") for base in type(value).__mro__):
             names |= attributes.keys()  # which the methods of UserDict and others read
         for name in sorted(names):
             self._visit_entry(attributes, name, f"{label}.{name}")
         slots = {
             name
-            for one in classes
-            for name, x in vars(one).items()
+            for base in classes
+            for name, x in vars(base).items()
             if isinstance(x, MemberDescriptorType)
         }
         if read := self._reads.attributes_among(slots):
             entries = slots_of(value, read, lambda name: f"{label}.{name}")
             self._compare(entries)
-            for name, one in zip(read, entries.read(), strict=True):
-                self._reach(one, f"{label}.{name}", name)
+            for name, attribute in zip(read, entries.read(), strict=True):
+                self._reach(attribute, f"{label}.{name}", name)
         self._visit_class_of(value, label)
 
     def _visit_module(self, module: Any, attributes: dict[str, Any], label: str) -> None:
@@ -294,8 +294,8 @@ class ObjectWalk:
         self._seen.add(("class of", id(kind)))
         special = [
             name
-            for one in own_classes(kind)
-            for name, x in vars(one).items()
+            for base in own_classes(kind)
+            for name, x in vars(base).items()
             if name.startswith("__") and isinstance(x, FunctionType) and name not in _NOT_CALLED
         ]
         self._add_methods(kind, special)
@@ -308,23 +308,23 @@ class ObjectWalk:
         self._visit_attributes_of_class(type(kind), label)
 
     def _add_methods(self, kind: type, names: Any) -> None:
-        for one in own_classes(kind):
+        for base in own_classes(kind):
             for name in names:
-                self._reach(function_of(vars(one).get(name)), f"{kind.__name__}.{name}")
+                self._reach(function_of(vars(base).get(name)), f"{kind.__name__}.{name}")
 
     def _visit_attributes_of_class(self, kind: type, label: str) -> None:
         classes = own_classes(kind)
         if ("class", id(kind)) in self._seen or not classes:
             return
         self._seen.add(("class", id(kind)))
-        present = {name for one in classes for name in vars(one)}
+        present = {name for base in classes for name in vars(base)}
         for name in self._reads.tentative - present:
             self._visit_entry(vars(kind), name, f"{label}.{name}", owner=kind)
         for name in self._reads.attributes_among(present):
-            for one in classes:
-                value = vars(one).get(name, MISSING)
+            for base in classes:
+                value = vars(base).get(name, MISSING)
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
-                    self._visit_entry(vars(one), name, f"{label}.{name}", owner=one)
+                    self._visit_entry(vars(base), name, f"{label}.{name}", owner=base)
                     self._reach(function_of(value), f"{kind.__name__}.{name}", name)
                 if value is not MISSING:
                     break
@@ -348,7 +348,7 @@ class ObjectWalk:
         elif isinstance(value, np.random.Generator | np.random.RandomState) or (
             "random" in sys.modules and isinstance(value, sys.modules["random"].Random)
         ):
-            name = next((name for name, one in generators.items() if one is value), label)
+            name = next((name for name, x in generators.items() if x is value), label)
             self.generators[name] = value
 
     # containers ---------------------------------------------------------------------------------

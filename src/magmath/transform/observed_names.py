@@ -60,24 +60,23 @@ class ObservedNames:
         """Store what `is_unchanged` needs: identities are compared first, since in most calls all
         objects are the same."""
         self._comparisons = [
-            (one.read, one.identities, one.order, one.keys, one.is_unchanged)
-            for one in self._observed
+            (x.read, x.identities, x.order, x.keys, x.is_unchanged) for x in self._observed
         ]
 
     def drop(self, changed: Mapping[int, set[Hashable]]) -> None:
         """Compare some entries no more: those with these keys, by the identities of their
         owners."""
-        remaining = [self._without(one, changed.get(one.owner, set())) for one in self._observed]
-        self._observed = [one for one in remaining if one is not None]
+        remaining = [self._without(x, changed.get(x.owner, set())) for x in self._observed]
+        self._observed = [entries for entries in remaining if entries is not None]
         self._prepare_comparison()
 
-    def _without(self, one: ObservedEntries, changed: set[Hashable]) -> ObservedEntries | None:
+    def _without(self, entries: ObservedEntries, changed: set[Hashable]) -> ObservedEntries | None:
         """Return the entries that are not among the changed ones; None if there are none."""
         if not changed:
-            return one
-        if one.select is None:
+            return entries
+        if entries.select is None:
             return None
-        chosen = one.select([key for key in one.keys if key not in changed])
+        chosen = entries.select([key for key in entries.keys if key not in changed])
         self._references += chosen.observe(self._deaths.append)
         return chosen
 
@@ -104,5 +103,5 @@ class ObservedNames:
     def changed_name(self) -> str | None:
         """Return a name that is bound to another object; None if none is."""
         observed: list[ObservedEntries | ObservedBuffer] = [*self._observed, *self._buffers]
-        names = (one.changed_name() for one in observed)
+        names = (x.changed_name() for x in observed)
         return next((name for name in names if name is not None), None)

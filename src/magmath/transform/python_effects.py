@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.array import Array
-from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable import is_plain_array
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
@@ -81,7 +80,7 @@ class PythonEffects:
             former = self._former.setdefault((entries.owner, entries.is_whole), {})
             former.update(_present_values(entries))
         self._generators = {**global_generators(), **names.generators}
-        self._states = {label: _state(one) for label, one in self._generators.items()}
+        self._states = {label: _state(x) for label, x in self._generators.items()}
 
     def add_reads_to(self, trace: Trace, used: Collection[Node]) -> str | None:
         """Add to a trace the names that the functions have read, without what they have changed
@@ -174,11 +173,6 @@ def uncompared_warning(function: str, label: str) -> str:
 def _present_values(entries: ObservedEntries) -> dict[Hashable, Any]:
     """Return the present values of entries by their keys."""
     return dict(zip(entries.keys, entries.read(), strict=False))
-
-
-def is_plain_array(value: Any) -> bool:
-    """Return True for an array that is no variable."""
-    return isinstance(value, Array) and not isinstance(value, Variable)
 
 
 def _is_run_dependent(node: Node) -> bool:

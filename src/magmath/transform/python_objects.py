@@ -37,7 +37,7 @@ def function_of(value: Any) -> Any:
 
 def own_classes(kind: type) -> list[type]:
     """Return a class and its bases, as far as users have written them, in the order of look-up."""
-    return [one for one in kind.__mro__ if not is_library(one.__module__)]
+    return [base for base in kind.__mro__ if not is_library(base.__module__)]
 
 
 def attributes_or_none(value: Any) -> dict[str, Any] | None:

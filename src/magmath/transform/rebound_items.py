@@ -86,7 +86,7 @@ def write_items(
 def has_repeated_containers(arguments: Any) -> bool:
     """Return True if a list or dictionary occurs twice among the arguments, whose copies in a trace
     would be two."""
-    identities = [id(one) for _, one in _containers(arguments, ())]
+    identities = [id(container) for _, container in _containers(arguments, ())]
     return len(set(identities)) < len(identities)
 
 
@@ -95,7 +95,8 @@ class ArgumentContainers:
     """The lists and dictionaries among the arguments of a trace, with their present items."""
 
     def __init__(self, arguments: Any) -> None:
-        self._former = [(path, one, one.copy()) for path, one in _containers(arguments, ())]
+        containers = _containers(arguments, ())
+        self._former = [(path, container, container.copy()) for path, container in containers]
         leaves, _ = flatten(arguments)
         self._positions = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Array)}
         self._leaves = leaves  # so that no identity is used again

@@ -9,7 +9,7 @@ from typing import Any
 from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
-from magmath.graph import Node, recording_nodes, topological
+from magmath.graph import Node, collecting_new_nodes, topological
 from magmath.graph.graph import topological_until
 from magmath.ops.leaves import is_known_number
 from magmath.ops.recomputation import checkpoint
@@ -43,14 +43,14 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         }
         remaining = iter(arguments)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
-        with nullcontext(set[Node]()) if arguments else recording_nodes() as recorded:
+        with nullcontext(set[Node]()) if arguments else collecting_new_nodes() as new_nodes:
             traced = trace_function("remat", with_keywords_last(function), tree, inputs)
         traced.check_reads("remat")
         sources = [*arguments, *_draws(traced.results, traced.drawn)]
         if arguments:
             captured = _captured(traced.results, sources)
         else:
-            sources, captured = _read(traced.results, recorded.difference(sources)), []
+            sources, captured = _read(traced.results, new_nodes.difference(sources)), []
         nodes, assigned = traced.applied(arguments)
         recomputed_from = tuple([arguments.get(x, x) for x in sources])
         arrays = [
@@ -75,9 +75,9 @@ def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
     return [node for node in topological(results, pending=True) if node in numbers]
 
 
-def _read(results: Sequence[Node], recorded: Collection[Node]) -> list[Node]:
-    """Return what a function, of which these nodes are recorded, reads from outside."""
-    computed = {node for node in recorded if node.value is None and not node.is_leaf}
+def _read(results: Sequence[Node], new_nodes: Collection[Node]) -> list[Node]:
+    """Return what a function that has made these nodes reads from outside."""
+    computed = {node for node in new_nodes if node.value is None and not node.is_leaf}
     order = topological_until(results, (), lambda node: node.inputs if node in computed else ())
     return [node for node in order if node not in computed and not is_known_number(node)]
 

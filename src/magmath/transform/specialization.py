@@ -18,7 +18,7 @@ from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.repeated_runs import RepeatedRuns
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captures
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
@@ -44,7 +44,12 @@ NO_NUMBERS: Mapping[Node, float] = {}
 
 @final
 class Specialization:
-    """The program of a function for certain shapes, types and layouts."""
+    """The program of a function for certain shapes, types and layouts.
+
+    It is made from a traced call with these values of arguments, of which `tree` is the nesting.
+    `same` has for each argument the position of the first argument that is the same array; it is
+    empty if all differ.
+    """
 
     def __init__(
         self,
@@ -66,24 +71,24 @@ class Specialization:
         """True if the result is one array that keeps no operands, and no argument changes."""
         self._trace = trace
         self._is_same_in_each_run = trace.is_same_in_each_run
-        self._results = len(call.nodes) - len(self.updated)
+        self._result_count = len(call.nodes) - len(self.updated)
         graph = self.engine.pending_graph(traced)
         self._hoisted: HoistedValues | None = None
-        self._versions: Mapping[Node, Node] = {}
-        separated = self._separated(graph, position)
-        if separated is not None:
-            graph, self._hoisted = separated.graph, separated.hoisted
-            self._versions = separated.versions
+        self._content_scalars: Mapping[Node, Node] = {}
+        hoisted_graph = self._hoist(graph, position)
+        if hoisted_graph is not None:
+            graph, self._hoisted = hoisted_graph.graph, hoisted_graph.hoisted
+            self._content_scalars = hoisted_graph.content_scalars
         modes = engine.modes.of_training() if trace.is_training_step else engine.modes
         compiled = engine.compile(graph, modes=modes)
         self.runs = RepeatedRuns(engine, compiled, graph, draws=not self._is_same_in_each_run)
         self._limits = integer_limits(traced, position)
-        self._choose_sources(graph, compiled, position, len(values))
+        self._set_sources(graph, compiled, position, len(values))
         self._required = self._required_arguments(tree, same, values)
         """What `accepted_values` requires of the arguments; None if it accepts none."""
         self.takes_several_arrays = len([x for x in values if type(x) is RemoteArray]) > 1
-        self.captured = Captured(traced, call.placeholders)
-        self.captured.add_state(trace)
+        self.captures = Captures(traced, call.placeholders)
+        self.captures.add_state(trace)
         kinds = None
         if self._required is not None and not any(graph.targets):
             kinds = [required.kind for required in self._required]
@@ -101,22 +106,22 @@ class Specialization:
         )
         return [required_argument(value) for value in values] if is_plain else None
 
-    def _choose_sources(
+    def _set_sources(
         self, graph: Graph, compiled: CompiledProgram, position: Mapping[Node, int], arguments: int
     ) -> None:
-        """Note where the program's arrays and numbers come from: the positions of arguments, and
-        leaves."""
+        """Set where the program's arrays and scalars come from: from the arguments at these
+        positions, or from leaves."""
         leaves = graph.leaves
-        self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
-        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.scalars]
-        self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
-        self._in_order = self._arrays == list(range(arguments))
-        has_fixed_numbers = (
+        self._array_sources = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
+        self._scalar_sources = [position.get(leaves[i], leaves[i]) for i in compiled.scalars]
+        self._fixed_scalars = [x.value for x in self._scalar_sources if isinstance(x, Node)]
+        self._in_order = self._array_sources == list(range(arguments))
+        has_fixed_scalars = (
             self._is_same_in_each_run
-            and len(self._fixed) == len(self._numbers)
+            and len(self._fixed_scalars) == len(self._scalar_sources)
             and not self._limits
         )
-        self._takes_arrays = self._in_order and has_fixed_numbers and self._hoisted is None
+        self._takes_arrays = self._in_order and has_fixed_scalars and self._hoisted is None
         """True if the program's operands are the arguments, all of them arrays."""
 
     def explain(self) -> Explanation:
@@ -138,8 +143,8 @@ class Specialization:
         """Itself if calls need not flatten their arguments, otherwise None."""
         return None if self._required is None else self
 
-    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
-        """Return the graph without the values that are the same in each call.
+    def _hoist(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
+        """Return the graph without the values that are the same in each call, which are hoisted.
 
         None for a function that assigns variables, or draws random numbers.
         """
@@ -154,7 +159,7 @@ class Specialization:
         This is the fast path, which does not flatten the arguments.
         """
         required = self._required
-        if required is None or len(args) != len(required) or not self.captured.is_current:
+        if required is None or len(args) != len(required) or not self.captures.is_current:
             return None
         values: list[Any] = []
         for passed, (kind, dtype, layout, text) in zip(args, required):  # noqa: B905  as many
@@ -181,10 +186,10 @@ class Specialization:
         """Run the program for a call that continues a chain; return the function's result."""
         inputs: Sequence[RemoteArray] = chain.values
         chain.values = []  # which would keep the arrays
-        numbers: Sequence[Any] = self._fixed
+        numbers: Sequence[Any] = self._fixed_scalars
         if not self._takes_arrays:
             check_limits(self._limits, inputs)
-            numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
+            numbers, hoisted = self._scalars_and_hoisted(inputs, NO_NUMBERS)
             inputs = self._input_arrays(inputs, hoisted)
         results = self.runs.run(inputs, numbers)
         self.provenance.store_continued(results.leaves, chain, arguments)
@@ -193,17 +198,17 @@ class Specialization:
             if self._returns_one_array
             else self._deliver(results.leaves, arguments)
         )
-        self.runs.keep(results)
+        self.runs.offer_for_reuse(results)
         return returned
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
         check_limits(self._limits, values)  # an error must not take random numbers
         drawn = NO_NUMBERS if self._is_same_in_each_run else self._trace.numbers_of_run()
-        numbers: Sequence[Any] = self._fixed
+        numbers: Sequence[Any] = self._fixed_scalars
         hoisted = NO_DATA
         if not self._takes_arrays:
-            numbers, hoisted = self._numbers_of(values, drawn)
+            numbers, hoisted = self._scalars_and_hoisted(values, drawn)
         operands = self.provenance.operands(arguments)
         if self._assigned:
             # Variables and arguments change together, or not at all.
@@ -226,22 +231,23 @@ class Specialization:
             self.engine.runs.wait_for_fallible_run()
         self.provenance.store(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
-        self.runs.keep(results)
+        self.runs.offer_for_reuse(results)
         return returned
 
-    def _numbers_of(
+    def _scalars_and_hoisted(
         self, values: Sequence[Any], drawn: Mapping[Node, float]
     ) -> tuple[Sequence[Any], Mapping[Node, RemoteArray]]:
-        """Return the numbers of a call, and the arrays that are the same in each call."""
-        numbers: Sequence[Any] = self._fixed
-        if drawn or len(numbers) < len(self._numbers):
+        """Return the scalars of a call, and the hoisted values, which are the same in each call."""
+        numbers: Sequence[Any] = self._fixed_scalars
+        if drawn or len(numbers) < len(self._scalar_sources):
             numbers = [
-                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
+                values[x] if isinstance(x, int) else drawn.get(x, x.value)
+                for x in self._scalar_sources
             ]
         hoisted: Mapping[Node, RemoteArray] = {}
         if self._hoisted is not None:
             hoisted = self._hoisted.data()
-            numbers = self._with_versions(numbers, hoisted)
+            numbers = self._with_content_ids(numbers, hoisted)
         return numbers, hoisted
 
     def _input_arrays(
@@ -250,32 +256,35 @@ class Specialization:
         """Return the input arrays of the program, in order."""
         return [
             values[x] if isinstance(x, int) else hoisted.get(x) or remote_array_of(x)
-            for x in self._arrays
+            for x in self._array_sources
         ]
 
-    def _with_versions(
+    def _with_content_ids(
         self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
-        """Return the numbers of a call with the versions of the arrays that it reads."""
-        if not self._versions:
+        """Return the scalars of a call with the content ids of the arrays that it reads."""
+        if not self._content_scalars:
             return numbers
-        leaves = list(self._versions.values())
+        leaves = list(self._content_scalars.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        versions = dict(zip(self._versions, self.engine.runs.versions_of(data), strict=True))
+        content_ids = self.engine.runs.content_ids_of(data)
+        id_of_scalar = dict(zip(self._content_scalars, content_ids, strict=True))
         return [
-            versions.get(x, number) if isinstance(x, Node) else number
-            for x, number in zip(self._numbers, numbers, strict=True)
+            id_of_scalar.get(x, number) if isinstance(x, Node) else number
+            for x, number in zip(self._scalar_sources, numbers, strict=True)
         ]
 
     def _deliver(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """Update the arguments that the function updates in place; return its result."""
         if self.updated:
-            update_arguments(self.engine, self.updated, arguments, leaves[self._results :])
+            update_arguments(self.engine, self.updated, arguments, leaves[self._result_count :])
         if self.tree is None:
-            return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
-        return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
+            return self._returned_array(leaves[0]) if self._reads_variables else Array(leaves[0])
+        results = [self._returned_array(leaf) for leaf in leaves[: self._result_count]]
+        return unflatten(self.tree, results)
 
-    def _array(self, leaf: Node) -> Array:
+    def _returned_array(self, leaf: Node) -> Array:
+        """Return a result of a call as an array."""
         array = Array(leaf)
         if self._reads_variables:
             array.keep_operands(leaf)

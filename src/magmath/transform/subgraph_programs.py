@@ -31,7 +31,8 @@ Compile = Callable[[Callable[..., Any]], Any]
 
 @final
 class RepeatedProgram(NamedTuple):
-    """A program, and how many times in a row the last call of a function has run it."""
+    """A program, and how many times in a row the last call of a function has run it: more than once
+    if it is the body of a loop."""
 
     program: Program
     times: int
@@ -95,14 +96,14 @@ class SubgraphPrograms:
         together with what `deliver` changes, or not at all.
         """
         before = {x: Array(v.node) for x, v in self._variables.items() if x in self._outputs}
-        known = {**leaf_values, **self._variables}  # through which gradients find the variables
+        values = {**leaf_values, **self._variables}  # through which gradients find the variables
         *parts, last = self._parts
         for part in parts:
-            known |= part.run(known)
-            known = {node: known[node] for node in known if node in part.kept}
+            values |= part.run(values)
+            values = {node: values[node] for node in values if node in part.kept}
         with session.engine().pool.defer_interrupts():
-            known |= last.run(known)
-            outputs = [_value(x, before, known) for x in self._outputs]
+            values |= last.run(values)
+            outputs = [_value(x, before, values) for x in self._outputs]
             return deliver([Array(x.node) for x in outputs])  # an argument may be among them
 
     def explain(self) -> Explanation:
@@ -236,9 +237,9 @@ def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
     return [Array(leaf) for leaf in engine.loops.recorded_results(results)]
 
 
-def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
+def _value(node: Node, *computed: Mapping[Node, Array]) -> Array:
     """Return the value of a node; one from outside of the function refers to it itself."""
-    candidates = [values[node] for values in known if node in values]
+    candidates = [values[node] for values in computed if node in values]
     return candidates[0] if candidates else Array(node)
 
 

@@ -15,7 +15,7 @@ from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import OptionError
-from magmath.graph import Graph, Node, apply, recording_nodes, topological
+from magmath.graph import Graph, Node, apply, collecting_new_nodes, topological
 from magmath.ops import elementwise as e
 from magmath.transform.call_arguments import placeholder_of, traced_arguments
 from magmath.transform.python_effects import PythonEffects
@@ -24,7 +24,9 @@ from magmath.transform.rebound_items import ArgumentContainers, ReboundItems
 
 @final
 class TracedCall:
-    """The expressions that a function returns and assigns.
+    """The expressions that a function returns and assigns, traced with arguments like these values.
+
+    `tree` is the nesting of the arguments, and `same` their first occurrences (`Specialization`).
 
     placeholders   the leaves of the arguments; None for an argument that is no array or number
     position       the positions of the arguments by their placeholders
@@ -56,9 +58,9 @@ class TracedCall:
         objects = tuple([value for leaf, value in pairs if leaf is None])
         effects = PythonEffects("compile", _name_of(function), function, arguments=objects)
         try:
-            with tracing.tracing(self.trace), recording_nodes() as recorded:
+            with tracing.tracing(self.trace), collecting_new_nodes() as new_nodes:
                 arguments = traced_arguments(self.placeholders, values, same)
-                traced = _traced(function, unflatten(tree, arguments), arguments)
+                traced = _trace(function, unflatten(tree, arguments), arguments)
         except NumberNeeded as error:
             if not error.leaves or not error.leaves.issubset(self.position):
                 raise
@@ -69,7 +71,7 @@ class TracedCall:
         self.trace.check_updates("compile")
         nodes = set(topological(self.outputs, pending=True))
         self.uncompared = effects.add_reads_to(self.trace, nodes)
-        self.outside = _outside(self.outputs, recorded)
+        self.outside = _outside(self.outputs, new_nodes)
 
     @property
     def outputs(self) -> list[Node]:
@@ -91,7 +93,7 @@ class TracedCall:
         )
 
 
-def _outside(outputs: Sequence[Node], recorded: Collection[Node]) -> set[Node]:
+def _outside(outputs: Sequence[Node], new_nodes: Collection[Node]) -> set[Node]:
     """Return the pending nodes that existed before tracing, and depend on no argument, variable or
     scalar."""
     without_value = set[Node]()
@@ -104,7 +106,7 @@ def _outside(outputs: Sequence[Node], recorded: Collection[Node]) -> set[Node]:
         if not is_known:
             without_value.add(node)
     pending = [node for node in order if node.inputs and node.value is None]
-    return {node for node in pending if node not in recorded and node not in without_value}
+    return {node for node in pending if node not in new_nodes and node not in without_value}
 
 
 def _name_of(function: Any) -> str:
@@ -126,7 +128,7 @@ def result_array(function: Callable[..., Any], value: Any) -> Array:
     )
 
 
-def _traced(
+def _trace(
     function: Callable[..., Any], arguments: Any, leaves: Sequence[Any]
 ) -> tuple[list[Node], Tree, list[int], list[ReboundItems]]:
     """Trace a function; return the nodes of its results, their nesting, the positions of arguments

@@ -90,7 +90,7 @@ class TracedFunction:
         """Return the results and new values of variables with these nodes instead of the
         placeholders."""
         nodes = substituted(self._outputs, images)
-        return self._divided(nodes, nodes)
+        return self._take_results(nodes, nodes)
 
     def batched(
         self, images: Mapping[Node, Node], size: int
@@ -100,7 +100,7 @@ class TracedFunction:
         roots = with_shared_loops([*self._outputs, *self.drawn])
         count = len(self._outputs)
         outputs = batched(roots[:count], images, roots[count:], size)
-        return self._divided(outputs, [x.node for x in outputs])
+        return self._take_results(outputs, [x.node for x in outputs])
 
     def check_reads(self, name: str) -> None:
         """Raise TracingError if the function reads a variable after it has assigned it: outside of
@@ -121,7 +121,7 @@ class TracedFunction:
         numbers = [position.number for position in self.moved]
         return [*self.results, *self.assigned.values(), *numbers]
 
-    def _divided(
+    def _take_results(
         self, values: Sequence[Result], nodes: Sequence[Node]
     ) -> tuple[list[Result], dict[Variable, Result]]:
         """Return the results and the new values of variables among values of the outputs; continue

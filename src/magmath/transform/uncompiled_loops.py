@@ -71,7 +71,7 @@ def run_loop(
         keep_expression(node)
     evaluate(*states, *rows)
     if results is not None:
-        leaves = _recorded(results)
+        leaves = _evaluate_recorded(results)
     else:
         leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     return _divided(leaves, len(states))
@@ -83,7 +83,7 @@ def _divided(results: Sequence[Node], states: int) -> LoopResults:
     return LoopResults(arrays[:states], arrays[states:])
 
 
-def _recorded(results: Sequence[Node]) -> list[Node]:
+def _evaluate_recorded(results: Sequence[Node]) -> list[Node]:
     """Return leaves with the results of a loop, from which gradients pass to its inputs."""
     _evaluate(results[0].inputs[0].inputs)
     leaves = session.engine().loops.recorded_results(results)
@@ -164,7 +164,7 @@ class _LoopProgram:
         self._counter = self._new_leaf(copy_of(asarray(0, dtype=int64)))
         number = row_number(self._counter, steps, reverse=reverse)
         images = dict(zip((*step.states, step.number), (*self._states, self._counter), strict=True))
-        images |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
+        images |= {x: row_of(data.node, number) for x, data in zip(step.rows, rows, strict=True)}
         assigned = self._trace.assigned
         outputs = substituted([*step.following, *step.collected, *assigned.values()], images)
         _evaluate_invariant(outputs, [*self._data])
@@ -186,7 +186,7 @@ class _LoopProgram:
 
     def _new_leaf(self, array: Array) -> Node:
         """Return a leaf for an array that the program updates, in the layout of its first value."""
-        data = remote_array_of(array.evaluated())
+        data = remote_array_of(array.evaluated_leaf())
         leaf = input_leaf(data.shape, data.dtype, data.layout, None)
         self._data[leaf] = data
         return leaf

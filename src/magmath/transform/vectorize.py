@@ -44,9 +44,9 @@ class vectorize:
         signature: str | None = None,
     ) -> None:
         self.pyfunc, self.signature = pyfunc, signature
-        self._types = None if otypes is None else [as_dtype(one) for one in otypes]
+        self._types = None if otypes is None else [as_dtype(x) for x in otypes]
         self._excluded = set(excluded or ())
-        names = None if self._types is None else [np.dtype(one.name) for one in self._types]
+        names = None if self._types is None else [np.dtype(dtype.name) for dtype in self._types]
         self._of_numpy = np.vectorize(pyfunc, names, doc, self._excluded, cache, signature)
         self.__doc__ = doc or getattr(pyfunc, "__doc__", None)
         self.__name__ = getattr(pyfunc, "__name__", "vectorize")
@@ -54,10 +54,10 @@ class vectorize:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the function for all elements of the arguments, which broadcast."""
         plain = args and not (kwargs or self._excluded or self.signature)
-        traced = self._traced(args) if plain else None
-        return self._called(args, kwargs) if traced is None else traced
+        traced = self._try_trace(args) if plain else None
+        return self._call_with_numbers(args, kwargs) if traced is None else traced
 
-    def _traced(self, args: tuple[Any, ...]) -> Any:
+    def _try_trace(self, args: tuple[Any, ...]) -> Any:
         """Return the results computed by the workers, None if the function has to be called with
         numbers."""
         arrays = [as_array("vectorize", x).node for x in args]
@@ -97,7 +97,7 @@ class vectorize:
         are_arrays = all(isinstance(x, Array) and x.shape == flat[0].shape for x in leaves)
         return (leaves, tree) if are_arrays else None
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_numbers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [x.numpy() if isinstance(x, Array) else x for x in args]
         keywords = {name: x.numpy() if isinstance(x, Array) else x for name, x in kwargs.items()}
         results = self._of_numpy(*values, **keywords)

@@ -122,11 +122,11 @@ def test_numbers_and_arrays_of_numpy_are_results() -> None:
     """They are the same in each call."""
     f = mm.compile(lambda x: {"y": x * 2, "n": 3, "z": np.arange(3), "is": True})
     for _ in range(3):
-        found = f(mm.ones(2))
-        assert {name: x.tolist() for name, x in found.items()} == {
+        result = f(mm.ones(2))
+        assert {name: x.tolist() for name, x in result.items()} == {
             "y": [2, 2], "n": 3, "z": [0, 1, 2], "is": True,
         }  # fmt: skip
-    assert found["n"].dtype == mm.int64
+    assert result["n"].dtype == mm.int64
     assert int(mm.compile(lambda x: 3)(mm.ones(2))) == 3
 
 
@@ -178,11 +178,11 @@ def test_a_number_out_of_range_takes_no_random_numbers() -> None:
     mm.random.seed(3)
     expected = [f(x, 1)[1].tolist() for _ in range(2)]
     mm.random.seed(3)
-    found = [f(x, 1)[1].tolist()]
+    actual = [f(x, 1)[1].tolist()]
     with pytest.raises(mm.errors.RangeError):
         f(x, 1000)
-    found.append(f(x, 1)[1].tolist())
-    assert found == expected
+    actual.append(f(x, 1)[1].tolist())
+    assert actual == expected
 
 
 def test_random_numbers_do_not_repeat_after_two_failures() -> None:
@@ -220,9 +220,9 @@ NUMBERS: dict[str, Any] = {
 @pytest.mark.parametrize("dtype", [mm.float32, mm.float64, mm.int64])
 def test_number_arguments_have_the_types_of_numbers(name: str, number: Any, dtype: Any) -> None:
     x = mm.asarray([1, 2], dtype=dtype)
-    expected, found = NUMBERS[name](x, number), mm.compile(NUMBERS[name])(x, number)
-    assert found.dtype is expected.dtype
-    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+    expected, actual = NUMBERS[name](x, number), mm.compile(NUMBERS[name])(x, number)
+    assert actual.dtype is expected.dtype
+    np.testing.assert_allclose(actual.numpy(), expected.numpy(), rtol=1e-6)
 
 
 class Mode(enum.IntEnum):
@@ -263,8 +263,8 @@ def test_an_array_in_two_places_is_one_array_in_each_call(
     """Also where the calls before had two arrays, or each received the result of the one before."""
 
     def slope(x: mm.Array, y: mm.Array) -> mm.Array:
-        found: mm.Array = mm.grad(mm.sum(mm.sin(x) * y), x)
-        return found
+        actual: mm.Array = mm.grad(mm.sum(mm.sin(x) * y), x)
+        return actual
 
     with current(kind, workers):
         compiled = mm.compile(slope)

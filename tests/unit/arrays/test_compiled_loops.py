@@ -24,8 +24,8 @@ few = settings(
 )
 
 
-def close(found: Any, expected: Any, rtol: float = 1e-9) -> None:
-    np.testing.assert_allclose(mm.asarray(found).numpy(), expected, rtol=rtol, atol=1e-12)
+def close(actual: Any, expected: Any, rtol: float = 1e-9) -> None:
+    np.testing.assert_allclose(mm.asarray(actual).numpy(), expected, rtol=rtol, atol=1e-12)
 
 
 def random_loops(draw: np.random.Generator) -> Callable[[Any, Any, Any], Any]:
@@ -78,8 +78,8 @@ def test_random_functions_with_loops(kind: str, workers: int, seed: int) -> None
             slopes = mm.grad(lambda x, w: mm.sum(by_argument(x, w)), (0, 1))(a, b)
             for one, other in zip(slopes, eager, strict=True):
                 close(one, other.numpy(), 1e-7)
-            found = mm.sum(by_variable(a))
-            close(mm.grad(found, weight), eager[1].numpy(), 1e-7)
+            result = mm.sum(by_variable(a))
+            close(mm.grad(result, weight), eager[1].numpy(), 1e-7)
         close(batch(mm.asarray(xs)), np.stack(values))
 
 
@@ -105,8 +105,8 @@ def test_variables_and_random_numbers_are_states(every_pool: object) -> None:
         mm.random.seed(3)
         v.assign(np.zeros(3))
         count.assign(0)
-        found = [f(x, limit).numpy() for limit in (9.0, 20.0, 20.0)]
-        records.append([*found, v.numpy(), int(count), mm.random.normal(size=(2,)).numpy()])
+        result = [f(x, limit).numpy() for limit in (9.0, 20.0, 20.0)]
+        records.append([*result, v.numpy(), int(count), mm.random.normal(size=(2,)).numpy()])
     for eager, compiled in zip(*records, strict=True):
         np.testing.assert_allclose(compiled, eager, rtol=1e-12)
 
@@ -147,19 +147,19 @@ def test_what_functions_capture_and_update(every_pool: object) -> None:
         outside += add  # traced again
         start = np.array([0.5, 0.25])
         x = mm.asarray(start.copy())
-        found = compiled(x, n, scale)
+        actual = compiled(x, n, scale)
         expected = first = start + outside.numpy()
         for _ in range(n):
             expected = expected * scale + outside.numpy()
         close(x, first)
-        close(found["same"], first)
-        close(found["grown"], expected)
-        close(found["fixed"], outside.numpy() * 2)
-        assert int(found["n"]) == n
+        close(actual["same"], first)
+        close(actual["grown"], expected)
+        close(actual["fixed"], outside.numpy() * 2)
+        assert int(actual["n"]) == n
         x += 1
         times.assign(times + 1)
-        close(found["same"], first)  # a result of its own
-        close(found["times"], times.numpy() - 1)
+        close(actual["same"], first)  # a result of its own
+        close(actual["times"], times.numpy() - 1)
 
 
 def test_indices_of_examples_that_have_finished() -> None:
@@ -179,8 +179,8 @@ def test_batches_of_batches_and_of_draws() -> None:
         return mm.while_loop(lambda s: s < a, lambda s: s * 2 + b, b)
 
     a, b = np.array([1.0, 5, 100]), np.array([0.5, 2])
-    found = mm.compile(mm.vmap(mm.vmap(grow, (0, None)), (None, 0)))(mm.asarray(a), mm.asarray(b))
-    close(found, [[1.5, 7.5, 127.5], [2, 6, 126]])
+    result = mm.compile(mm.vmap(mm.vmap(grow, (0, None)), (None, 0)))(mm.asarray(a), mm.asarray(b))
+    close(result, [[1.5, 7.5, 127.5], [2, 6, 126]])
 
     def walk(x: mm.Array) -> tuple[mm.Array, mm.Array]:
         x = mm.while_loop(lambda s: mm.abs(s) < 3, lambda s: s + mm.random.normal(), x)
@@ -188,9 +188,9 @@ def test_batches_of_batches_and_of_draws() -> None:
 
     mm.random.seed(1)
     batch = mm.compile(mm.vmap(walk))
-    found = [*batch(mm.zeros(40)), *batch(mm.zeros(40))]
-    assert all(np.abs(x.numpy()).min() >= 3 for x in found[::2])
-    numbers = np.concatenate([x.numpy() for x in found])
+    result = [*batch(mm.zeros(40)), *batch(mm.zeros(40))]
+    assert all(np.abs(x.numpy()).min() >= 3 for x in result[::2])
+    numbers = np.concatenate([x.numpy() for x in result])
     assert len(np.unique(numbers)) == numbers.size  # no stream is drawn twice
 
 

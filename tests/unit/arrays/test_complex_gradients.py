@@ -60,10 +60,10 @@ def test_gradients_are_those_of_torch(name: str) -> None:
     )
     ours = [mm.asarray(x) for x in (Z, W, R)]
     of_function = mm.grad(lambda z, w, r: function(mm, z, w, r), argnums=(0, 1, 2))
-    for found in (
+    for actual in (
         mm.grad(function(mm, *ours), ours), of_function(*ours), mm.compile(of_function)(*ours),
     ):  # fmt: skip
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(actual, expected, strict=True):
             assert one.dtype == str(other.dtype).removeprefix("torch.")
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
 
@@ -113,8 +113,8 @@ def test_gradients_of_elementwise_functions_equal_finite_differences(name: str) 
         return (function(*map(mm.asarray, z)).numpy() * factors).real
 
     def lengths(*z: np.ndarray) -> np.ndarray:
-        found = slopes(*map(mm.asarray, z))
-        return sum(np.abs(slope.numpy() * factors + z[0]) ** 2 for slope in found)
+        actual = slopes(*map(mm.asarray, z))
+        return sum(np.abs(slope.numpy() * factors + z[0]) ** 2 for slope in actual)
 
     for scalar, elements in ((total, totals), (length, lengths)):
         gradients = mm.grad(scalar, argnums=operands)(*map(mm.asarray, points))

@@ -52,8 +52,8 @@ def scanned(w: mm.Array, rows: mm.Array, start: mm.Array, reverse: bool) -> tupl
     return state["h"], ys, sums["sum"]
 
 
-def total(xp: Any, found: tuple[Any, Any, Any]) -> Any:
-    h, ys, sums = found
+def total(xp: Any, result: tuple[Any, Any, Any]) -> Any:
+    h, ys, sums = result
     return xp.sum(h**2) + xp.sum(ys**3) + xp.sum(sums)
 
 
@@ -64,8 +64,8 @@ def test_scans_and_their_gradients(
 ) -> None:
     arrays = [mm.asarray(x) for x in (W, ROWS, START)]
     tensors = [torch.from_numpy(x) for x in (W, ROWS, START)]
-    found = wrap(lambda *given: scanned(*given, reverse))(*arrays)
-    for one, expected in zip(found, by_torch(*tensors, reverse), strict=True):
+    actual = wrap(lambda *given: scanned(*given, reverse))(*arrays)
+    for one, expected in zip(actual, by_torch(*tensors, reverse), strict=True):
         check(one, expected.numpy(), 1e-10)
     slopes = wrap(mm.grad(lambda *given: total(mm, scanned(*given, reverse)), (0, 1, 2)))(*arrays)
     expected = torch.func.grad(lambda *given: total(torch, by_torch(*given, reverse)), (0, 1, 2))
@@ -117,10 +117,10 @@ def test_scans_without_rows_without_results_and_of_no_steps(every_pool: object) 
     assert float(last) == 6
     assert ys is None
     for wrap in (lambda f: f, mm.compile):
-        last, found = wrap(lambda xs: mm.scan(lambda c, x: (c, {"y": x[0] * 2}), 1.0, xs))(
+        last, result = wrap(lambda xs: mm.scan(lambda c, x: (c, {"y": x[0] * 2}), 1.0, xs))(
             mm.ones((0, 2))
         )
-        assert found["y"].shape == (0,)
+        assert result["y"].shape == (0,)
 
 
 def test_scans_draw_and_assign_as_loops_do(every_pool: object) -> None:
@@ -144,8 +144,8 @@ def test_scans_draw_and_assign_as_loops_do(every_pool: object) -> None:
         c, ys = wrap(lambda xs: mm.scan(step, 0.0, xs))(xs)
         return [c.numpy(), ys.numpy(), float(mean)]
 
-    for found in (run("scan"), run("compiled")):
-        for one, expected in zip(found, run("loop"), strict=True):
+    for actual in (run("scan"), run("compiled")):
+        for one, expected in zip(actual, run("loop"), strict=True):
             np.testing.assert_allclose(one, expected, rtol=1e-6)
 
 
@@ -246,11 +246,11 @@ def test_branches_and_their_gradients(wrap: Callable[..., Any], every_pool: obje
 
     value = np.abs(START)
     both = wrap(mm.value_and_grad(f))
-    found, slope = both(mm.asarray(value))
-    check(found, (np.sin(value) * value * 3).sum())
+    result, slope = both(mm.asarray(value))
+    check(result, (np.sin(value) * value * 3).sum())
     check(slope, 3 * (np.sin(value) + value * np.cos(value)))
-    found, slope = both(mm.asarray(-value))
-    check(found, (value**2 * (-value - 3)).sum())
+    result, slope = both(mm.asarray(-value))
+    check(result, (value**2 * (-value - 3)).sum())
     check(slope, 3 * value**2 - 6 * -value)
 
 
@@ -273,10 +273,10 @@ def test_assignments_of_the_chosen_branch_count(every_pool: object) -> None:
 
     expected_v, expected_w = np.array([1.0, 2.0]), np.array([1.0, 2.0])
     for choice in (True, False, False, True):
-        found = step(mm.asarray(choice))
+        result = step(mm.asarray(choice))
         expected_v = (expected_v + 1) * (2 if choice else 1)
         expected_w = expected_w + (0 if choice else 5)
-        check(found, (expected_v + expected_w).astype("float32"))
+        check(result, (expected_v + expected_w).astype("float32"))
         check(v, expected_v.astype("float32"))
         check(w, expected_w.astype("float32"))
         check(z, (expected_v + 1 if choice else expected_w).astype("float32"))
@@ -306,10 +306,10 @@ def test_branches_within_loops_and_batches() -> None:
 
     for wrap in (lambda f: f, mm.compile):
         assert float(wrap(lambda x: mm.fori_loop(0, 5, body, x))(mm.asarray(1.0))) == 12
-    found = mm.vmap(lambda p, x: mm.cond(p, mm.sin, lambda x: x * 2, x))(
+    result = mm.vmap(lambda p, x: mm.cond(p, mm.sin, lambda x: x * 2, x))(
         mm.asarray([True, False]), mm.asarray([1.0, 2.0])
     )
-    check(found, np.array([np.sin(1), 4], "float32"))
+    check(result, np.array([np.sin(1), 4], "float32"))
     grads = mm.vmap(mm.grad(lambda x: mm.cond(x > 0, lambda x: x**2, lambda x: -x, x)))
     check(grads(mm.asarray([3.0, -1.0])), np.array([6, -1], "float32"))
 
@@ -402,14 +402,14 @@ def test_branches_of_a_module_are_trained_as_without_them(every_pool: object) ->
             return x * self.scale
 
     x = -np.abs(RANDOM.normal(size=(16, 1))).astype("float32")
-    found = []
+    result = []
     for net in (Scaled(), Plain()):
         trainer = mm.train.Trainer(net, mm.nn.losses.mean_squared_error, mm.optim.Adam(0.1))
         trainer.fit(x, 3 * x, epochs=3, batch_size=4, shuffle=False)
-        found.append(net.scale.numpy())
+        result.append(net.scale.numpy())
         if isinstance(net, Scaled):
             assert float(net.calls) == 12
-    np.testing.assert_allclose(*found, rtol=1e-6)
+    np.testing.assert_allclose(*result, rtol=1e-6)
 
 
 def test_gradients_go_through_variables_that_branches_assign(every_pool: object) -> None:
@@ -426,7 +426,7 @@ def test_gradients_go_through_variables_that_branches_assign(every_pool: object)
 
         return mm.cond(choice, rooted, plain) + mm.sum(v * w)
 
-    found = []
+    result = []
     for wrap in (lambda f: f, mm.compile):
         w.assign(np.array([2.0, 3.0]))
 
@@ -434,10 +434,10 @@ def test_gradients_go_through_variables_that_branches_assign(every_pool: object)
             value, slopes = mm.value_and_grad(lambda: loss(choice), [v, w])
             return value, slopes[v], slopes[w]
 
-        found.append([x.numpy() for x in (*wrap(step)(mm.asarray(False)), w)])
-    for one, other in zip(*found, strict=True):
+        result.append([x.numpy() for x in (*wrap(step)(mm.asarray(False)), w)])
+    for one, other in zip(*result, strict=True):
         np.testing.assert_allclose(one, other)
-    np.testing.assert_allclose(found[1][1], [8 + 8, -2 - 3])
+    np.testing.assert_allclose(result[1][1], [8 + 8, -2 - 3])
 
 
 # operations that fail only in the branch that is not taken, and the one that is taken instead
@@ -521,9 +521,9 @@ def test_while_loops_and_their_gradients(every_pool: object) -> None:
     z, n = x, 0
     while z.sum() < 100:
         z, n = z * x, n + 1
-    found = f(mm.asarray(x))
-    check(found["z"], z)
-    assert int(found["n"]) == n
+    result = f(mm.asarray(x))
+    check(result["z"], z)
+    assert int(result["n"]) == n
     check(mm.grad(lambda x: mm.sum(f(x)["z"]))(mm.asarray(x)), (n + 1) * x**n)
 
 
@@ -542,10 +542,10 @@ def test_while_loops_of_no_steps_that_draw_and_assign() -> None:
         return float(x)
 
     mm.random.seed(2)
-    found = float(mm.while_loop(lambda x: x < 3, body, 0.0))
+    result = float(mm.while_loop(lambda x: x < 3, body, 0.0))
     steps = int(count)
     mm.random.seed(2)
-    assert found == pytest.approx(by_hand(), rel=1e-6)
+    assert result == pytest.approx(by_hand(), rel=1e-6)
     assert int(count) == 2 * steps
 
 

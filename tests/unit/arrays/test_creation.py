@@ -166,7 +166,7 @@ def test_what_is_created_in_a_layout_is_made_there(rule: Any, kind: str) -> None
             mm.eye(*shape, layout=rule),
         ):
             assert array.explain().total.nbytes < array.size  # indices of rows are few
-            assert array.evaluated().layout == rule.bind(shape, session.engine().pool.mesh)
+            assert array.evaluated_leaf().layout == rule.bind(shape, session.engine().pool.mesh)
 
 
 def test_large_arrays_are_split_and_small_ones_replicated() -> None:
@@ -308,11 +308,11 @@ def test_lists_of_arrays_and_numbers(every_pool: Pool, build: Any, form: str) ->
 
     a, one = mm.asarray(values), mm.asarray(number)
     if form == "batched":
-        found = [x[1] for x in mm.vmap(whole)(mm.stack([a + 1, a]), mm.stack([one, one]))]
+        actual = [x[1] for x in mm.vmap(whole)(mm.stack([a + 1, a]), mm.stack([one, one]))]
     else:
-        found = (mm.compile(whole) if form == "compiled" else whole)(a, one)
+        actual = (mm.compile(whole) if form == "compiled" else whole)(a, one)
     expected = build(values, number, np.asarray)
-    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(actual[0].numpy(), expected, rtol=1e-12)
     slopes = []
     for i in range(3):
         near = []
@@ -321,7 +321,7 @@ def test_lists_of_arrays_and_numbers(every_pool: Pool, build: Any, form: str) ->
             moved[i] += step
             near.append(np.sin(build(moved, number, np.asarray)).sum())
         slopes.append((near[0] - near[1]) / 2e-6)
-    np.testing.assert_allclose(found[1].numpy(), slopes, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(actual[1].numpy(), slopes, rtol=1e-6, atol=1e-8)
 
 
 def test_lists_of_numbers_of_a_compiled_function_are_arguments() -> None:

@@ -80,14 +80,14 @@ def derived_layer(p: Any, x: Any) -> Any:
     return y, y**2
 
 
-def same(found: Any, expected: Any) -> None:
+def same(actual: Any, expected: Any) -> None:
     if isinstance(expected, dict):
-        found, expected = list(found.values()), list(expected.values())
+        actual, expected = list(actual.values()), list(expected.values())
     if isinstance(expected, (tuple, list)):
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(actual, expected, strict=True):
             same(one, other)
     else:
-        np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(actual.numpy(), np.asarray(expected), rtol=1e-9, atol=1e-11)
 
 
 @in_all_pools

@@ -103,12 +103,12 @@ def test_discrete_distribution(case: Any) -> None:
     name, parameters, expected = case
     drawn = getattr(mm.random.Generator(3), name)(*parameters, size=COUNT)
     assert drawn.dtype == mm.int64
-    found = np.bincount(np.minimum(drawn.numpy(), 10_000))
-    frequencies = expected.pmf(np.arange(len(found))) * COUNT
+    actual = np.bincount(np.minimum(drawn.numpy(), 10_000))
+    frequencies = expected.pmf(np.arange(len(actual))) * COUNT
     usual = frequencies > 10
     rest = COUNT - frequencies[usual].sum()
-    squares = (found[usual] - frequencies[usual]) ** 2 / frequencies[usual]
-    total = squares.sum() + (found[~usual].sum() - rest) ** 2 / max(rest, 5.0)
+    squares = (actual[usual] - frequencies[usual]) ** 2 / frequencies[usual]
+    total = squares.sum() + (actual[~usual].sum() - rest) ** 2 / max(rest, 5.0)
     assert stats.chi2(usual.sum()).sf(total) > 1e-3
 
 
@@ -233,8 +233,8 @@ def test_numbers_are_the_same_on_every_pool() -> None:
     expected = drawn()
     for kind, workers in [*KINDS, ("shared", 4), ("exact", 3)]:
         with current(kind, workers):
-            for found, known in zip(drawn(), expected, strict=True):
-                np.testing.assert_allclose(found, known, rtol=1e-5 * (known.dtype.kind == "f"))
+            for actual, known in zip(drawn(), expected, strict=True):
+                np.testing.assert_allclose(actual, known, rtol=1e-5 * (known.dtype.kind == "f"))
 
 
 def test_numbers_do_not_depend_on_the_layout() -> None:
@@ -265,8 +265,8 @@ def test_compiled_functions_and_loops_draw_what_a_loop_draws(name: str) -> None:
             for _ in range(5):
                 x = ran(x) if way == "compiled" else step(x, source)
         results.append((x.numpy(), step(x, source).numpy()))
-    for found in results[1:]:
-        np.testing.assert_allclose(found, results[0], rtol=1e-6)
+    for result in results[1:]:
+        np.testing.assert_allclose(result, results[0], rtol=1e-6)
 
 
 def test_parameters_of_compiled_functions_and_of_batches() -> None:
@@ -338,10 +338,10 @@ def test_dirichlet_and_multinomial_vectors() -> None:
     np.testing.assert_allclose(x.var(0), expected.var(), rtol=0.05)
     counts = source.multinomial([10, 1000], [0.1, 0.6, 0.3], (5000, 2)).numpy()
     np.testing.assert_array_equal(counts.sum(-1), [[10, 1000]] * 5000)
-    for n, found in zip((10, 1000), np.moveaxis(counts, 1, 0), strict=True):
+    for n, actual in zip((10, 1000), np.moveaxis(counts, 1, 0), strict=True):
         known = stats.multinomial(n, [0.1, 0.6, 0.3])
-        np.testing.assert_allclose(found.mean(0), known.mean(), rtol=0.03)
-        np.testing.assert_allclose(np.cov(found.T), known.cov(), atol=0.06 * n)
+        np.testing.assert_allclose(actual.mean(0), known.mean(), rtol=0.03)
+        np.testing.assert_allclose(np.cov(actual.T), known.cov(), atol=0.06 * n)
     with pytest.raises(OptionError, match="sum of pvals"):
         source.multinomial(5, [0.9, 0.8, 0.1])
 
@@ -362,9 +362,9 @@ def test_permuted_orders_each_row_on_its_own() -> None:
 @pytest.mark.parametrize("count", [0, 1, 60, 63, 500, 1000])
 def test_choice_without_replacement(count: int) -> None:
     source = mm.random.Generator(1)
-    found = source.choice(1000, count, replace=False).tolist()
-    assert len(set(found)) == count
-    assert all(0 <= x < 1000 for x in found)
+    result = source.choice(1000, count, replace=False).tolist()
+    assert len(set(result)) == count
+    assert all(0 <= x < 1000 for x in result)
     entries = source.choice(np.arange(1000) * 7, (count, 1), replace=False)
     assert entries.shape == (count, 1)
     assert len(set((entries // 7).numpy().reshape(-1).tolist())) == count
@@ -386,9 +386,9 @@ def test_choice_by_whole_probabilities(replace: bool) -> None:
 def test_choice_by_probabilities() -> None:
     source, p = mm.random.Generator(1), np.asarray([0.1, 0.0, 0.6, 0.3])
     for given in (p, p.tolist(), mm.asarray(p)):
-        found = np.bincount(source.choice(4, COUNT, p=given).numpy(), minlength=4)
-        assert found[1] == 0
-        assert stats.chisquare(found[p > 0], p[p > 0] * COUNT).pvalue > 1e-3
+        result = np.bincount(source.choice(4, COUNT, p=given).numpy(), minlength=4)
+        assert result[1] == 0
+        assert stats.chisquare(result[p > 0], p[p > 0] * COUNT).pvalue > 1e-3
     first = [source.choice(4, 3, replace=False, p=p).tolist() for _ in range(400)]
     assert all(sorted(x) == [0, 2, 3] for x in first)
     assert sum(x[0] == 2 for x in first) / 400 == pytest.approx(0.6, abs=0.1)

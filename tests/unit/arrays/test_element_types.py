@@ -195,18 +195,18 @@ def test_arithmetic_has_the_type_of_the_rule_and_numpys_values(
                 with pytest.raises(RangeError):
                     function(*pair)
                 return
-        found = function(*pair)
-        assert found.dtype == expected
+        actual = function(*pair)
+        assert actual.dtype == expected
         with np.errstate(all="ignore"):
             a = np.array(values, dtype=name).astype(expected)
             b = np.array(others, dtype=expected if isinstance(kind, type) else kind)
             b = b.astype(expected)
             truth = ARITHMETIC[operation](b, a) if reflected else ARITHMETIC[operation](a, b)
         if dtype.is_integer:
-            np.testing.assert_array_equal(found.numpy(), truth)
+            np.testing.assert_array_equal(actual.numpy(), truth)
         else:
             limit = 1e-2 if expected == "float16" else 1e-5
-            np.testing.assert_allclose(found.numpy(), truth, rtol=limit, atol=limit)
+            np.testing.assert_allclose(actual.numpy(), truth, rtol=limit, atol=limit)
 
 
 @given(drawn=operands(), operation=st.sampled_from(list(COMPARISONS)), data=st.data())
@@ -221,19 +221,19 @@ def test_comparisons_answer_truly(drawn: Any, operation: str, data: st.DataObjec
     with current(*data.draw(st.sampled_from(KINDS))):
         x, y = mm.asarray(np.array(values, dtype=name)), formed(form, kind, others)
         try:
-            found = function(y, x) if reflected else function(x, y)
+            result = function(y, x) if reflected else function(x, y)
         except RangeError:  # of lists with numbers that no common type with the array's holds
             assert form in ("list", "tuple")
             assert max(others) > integer_bounds(DTYPES["int64"])[1]
             return
-        assert found.dtype is mm.bool
+        assert result.dtype is mm.bool
         pairs = list(zip(np.array(values, dtype=name), np.resize(np.array(others, object), len(values)), strict=True))  # fmt: skip
         exact = [(n.item(), m) for n, m in pairs]
         if not all(isinstance(number, int) for pair in exact for number in pair):
             wide = complex if any(isinstance(n, complex) for pair in exact for n in pair) else float
             exact = [(wide(n), wide(m)) for n, m in exact]
         compare = COMPARISONS[operation]
-        assert found.tolist() == [compare(m, n) if reflected else compare(n, m) for n, m in exact]
+        assert result.tolist() == [compare(m, n) if reflected else compare(n, m) for n, m in exact]
 
 
 def test_lists_are_operands_everywhere() -> None:
@@ -304,10 +304,10 @@ def test_integers_become_floating_point_by_one_rule(
     values = np.array([[1, 1], [0, 1]] if name == "bool" else [[5, 2], [3, 4]], dtype=name)
     for default in ("float32", "float64"):
         mm.set_default_dtype(default)
-        found = function(mm, mm.asarray(values))
-        assert found.dtype == floating(name)
+        result = function(mm, mm.asarray(values))
+        assert result.dtype == floating(name)
         truth = function(np, values.astype("float64"))
-        np.testing.assert_allclose(found.numpy(), truth, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result.numpy(), truth, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])
@@ -408,8 +408,8 @@ MADE: dict[str, Callable[[], mm.Array]] = {
 def test_python_floats_become_the_default_type(make: Callable[[], mm.Array]) -> None:
     for name in ("float32", "float64", "float32"):
         mm.set_default_dtype(name)
-        found = make()
-        assert found.dtype is mm.get_default_dtype() is DTYPES[name]
+        result = make()
+        assert result.dtype is mm.get_default_dtype() is DTYPES[name]
         defaults = mm.__array_namespace_info__().default_dtypes()
         assert defaults["real floating"] is DTYPES[name]
         assert defaults["complex floating"] is mm.asarray(1j).dtype
@@ -529,9 +529,9 @@ def test_tables_have_the_type_that_holds_their_numbers(
     path = tmp_path / "a.csv"
     path.write_text(text, encoding="utf-8")
     delimiter = ";" if ";" in text else ","
-    found = mm.data.read_csv(path, delimiter)
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found.numpy(), np.array(values, dtype=dtype))
+    result = mm.data.read_csv(path, delimiter)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result.numpy(), np.array(values, dtype=dtype))
     if delimiter == ",":
         assert mm.load(path).dtype == dtype
         assert mm.load(path, dtype=np.float32).dtype is mm.float32
@@ -562,13 +562,13 @@ def test_tables_of_integers_are_never_rounded(
     path = tmp_path_factory.getbasetemp() / "integers.csv"
     path.write_text("\n".join(f"{a},{b}" for a, b in rows))
     try:
-        found = mm.load(path)
+        result = mm.load(path)
     except DataError:
         flat = [n for row in rows for n in row]
         assert max(flat) >= 2**63 or min(flat) < -(2**63)
         assert any(int(float(n)) != n for n in flat)
         return
-    assert [[int(n) for n in row] for row in found.tolist()] == [list(row) for row in rows]
+    assert [[int(n) for n in row] for row in result.tolist()] == [list(row) for row in rows]
 
 
 def _added_at(x: mm.Array, indices: mm.Array) -> mm.Array:
@@ -645,3 +645,29 @@ def test_several_arrays_have_the_type_that_numpy_gives_them(name: str, names: li
     assume(kinds & {"float", "complex"} or not ("uint64" in names and "int" in kinds))
     expected = OF_THREE[name](np, [np.ones(2, one) for one in names])
     check(OF_THREE[name](mm, [mm.ones(2, dtype=one) for one in names]), expected)
+
+
+def test_bfloat16_is_a_floating_point_type_of_its_own() -> None:
+    for kind in (mm.floating, mm.inexact, mm.number, mm.bfloat16):
+        assert mm.issubdtype(mm.bfloat16, kind)
+    for kind in (mm.integer, mm.complexfloating, mm.float32, mm.float16, float, bool):
+        assert not mm.issubdtype(mm.bfloat16, kind)
+    for dtype in (mm.float32, mm.float16, mm.int16):
+        assert not mm.issubdtype(dtype, mm.bfloat16)
+    assert mm.issubdtype(mm.float32, mm.floating)
+    assert mm.issubdtype(mm.float64, float)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_bytes_of_bfloat16_are_its_bits(shape: tuple[int, ...], order: Any, tmp_path: Path) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x = mm.asarray(values)
+    bits = values.view(torch.int16).numpy()
+    assert x.tobytes(order) == bits.tobytes(order)
+    assert len(bytes(x)) == x.nbytes
+    x.tofile(tmp_path / "bits")
+    assert (tmp_path / "bits").read_bytes() == bits.tobytes()
+    x.tofile(tmp_path / "text", sep=" ")
+    text = np.fromfile(tmp_path / "text", sep=" ")
+    np.testing.assert_allclose(text, values.float().numpy().ravel(), rtol=1e-6)

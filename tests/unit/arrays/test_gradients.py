@@ -275,8 +275,8 @@ def test_numbers_among_the_arguments_of_compiled_functions(function: Any, number
 def test_integers_have_no_gradients(function: Callable[[Any], Any], expected: Any) -> None:
     slope = mm.grad(lambda x: mm.sum(function(x)))
     x = mm.asarray([1.5, 2.5, 3.5])
-    for found in slope(x), mm.compile(slope)(x), mm.vmap(slope)(mm.stack([x, x]))[1]:
-        check(found, np.broadcast_to(expected, 3).astype(np.float32))
+    for actual in slope(x), mm.compile(slope)(x), mm.vmap(slope)(mm.stack([x, x]))[1]:
+        check(actual, np.broadcast_to(expected, 3).astype(np.float32))
 
 
 def _summed(total: Any, x: Any) -> Any:
@@ -352,8 +352,8 @@ def test_gradients_do_not_depend_on_when_values_are_asked_for(data: st.DataObjec
             if data.draw(st.integers(0, 2)) == 0:
                 LOOKS[data.draw(st.sampled_from(["print", "evaluate", "layout"]))](arrays[i])
             else:
-                for found in (arrays, kept):
-                    found.append(mm.sin(found[i]) * found[j] + 1)
+                for actual in (arrays, kept):
+                    actual.append(mm.sin(actual[i]) * actual[j] + 1)
                 reached.append(reached[i] | reached[j] | {len(reached)})
         result = mm.sum(arrays[-1])
         for x, (array, counterpart) in enumerate(zip(arrays, kept, strict=True)):
@@ -447,16 +447,16 @@ def test_gradients_that_need_overwritten_values(
     values = np.arange(float(extent))
 
     def or_error(y: mm.Array, x: mm.Array, expected: Any) -> None:
-        found, reason = None, ""
+        actual, reason = None, ""
         try:
-            found = mm.grad(y, x).numpy()
+            actual = mm.grad(y, x).numpy()
         except MagmathError as error:
             reason = str(error)
-        if found is None:
+        if actual is None:
             assert not (every_pool.is_inline and extent == 10), "small operands are kept"
             assert "cannot be computed again" in reason or "was updated in place" in reason
         else:
-            np.testing.assert_allclose(found, expected)
+            np.testing.assert_allclose(actual, expected)
 
     x, y = mm.asarray(np.ones(extent)), mm.asarray(values)
     scale = mm.asarray(np.array(1.0))

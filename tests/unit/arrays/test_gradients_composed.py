@@ -161,8 +161,8 @@ def test_sources_that_depend_on_each_other(
             total, sources = made()
             if values:
                 mm.evaluate(*[x for i, x in enumerate([total, *sources]) if i in read])
-            found = mm.grad(total, sources)
-            for one, other in zip(found, alone, strict=True):
+            result = mm.grad(total, sources)
+            for one, other in zip(result, alone, strict=True):
                 np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)
 
 
@@ -211,17 +211,17 @@ def test_gradients_by_hermitian_matrices_are_hermitian(name: str, complex_number
     weights = draw.normal(size=(4, 4))
 
     def loss(xp: Any, a: Any, w: Any) -> Any:
-        found = getattr(xp.linalg, name)(a)
+        result = getattr(xp.linalg, name)(a)
         if name == "eigh":  # the phases of eigenvectors are arbitrary
-            values, vectors = found
+            values, vectors = result
             return (xp.abs(vectors) ** 2 * w).sum() + (values**2).sum()
-        return (xp.abs(found) ** 2 * (w if name == "cholesky" else w[0])).sum()
+        return (xp.abs(result) ** 2 * (w if name == "cholesky" else w[0])).sum()
 
     tensor = torch.tensor(matrix, requires_grad=True)
     loss(torch, tensor, torch.tensor(weights)).backward()
-    found = mm.grad(lambda a: loss(mm, a, mm.asarray(weights)))(mm.asarray(matrix))
-    np.testing.assert_allclose(found, tensor.grad, atol=1e-9)
-    np.testing.assert_allclose(found, np.asarray(found).conj().T, atol=1e-12)
+    result = mm.grad(lambda a: loss(mm, a, mm.asarray(weights)))(mm.asarray(matrix))
+    np.testing.assert_allclose(result, tensor.grad, atol=1e-9)
+    np.testing.assert_allclose(result, np.asarray(result).conj().T, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_gradients_of_determinants_of_singular_matrices(matrices: Any) -> None:
     for *at, i, j in np.ndindex(*a.shape):
         minor = np.delete(np.delete(a[tuple(at)], i, 0), j, 1)
         cofactors[(*at, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1.0)
-    found = mm.grad(lambda a: mm.sum(mm.linalg.det(a)))(mm.asarray(a))
-    np.testing.assert_allclose(found, cofactors, atol=1e-12)
+    result = mm.grad(lambda a: mm.sum(mm.linalg.det(a)))(mm.asarray(a))
+    np.testing.assert_allclose(result, cofactors, atol=1e-12)
     each = mm.vmap(mm.grad(mm.linalg.det))(mm.asarray(a.reshape(-1, n, n)))
     np.testing.assert_allclose(each, cofactors.reshape(-1, n, n), atol=1e-12)
 
@@ -293,8 +293,8 @@ def test_hessians_of_determinants_of_any_rank(n: int, rank: int, is_complex: boo
 
     for part in range(1 + is_complex):
         expected = along(_determinant_by_minors, part)(mm.asarray(a))
-        found = along(mm.linalg.det, part)(mm.asarray(a))
-        np.testing.assert_allclose(found, expected, atol=1e-10)
+        actual = along(mm.linalg.det, part)(mm.asarray(a))
+        np.testing.assert_allclose(actual, expected, atol=1e-10)
 
 
 def test_third_gradients_of_determinants() -> None:

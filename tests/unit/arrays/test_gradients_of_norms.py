@@ -42,8 +42,8 @@ def test_zero_rows(name: str, factor: float, kind: tuple[str, int]) -> None:
     value = theirs(known)
     value.backward()
     with current(*kind):
-        found, slope = mm.value_and_grad(ours)(mm.asarray(data))
-        np.testing.assert_allclose(float(found), value.item(), rtol=1e-12)
+        actual, slope = mm.value_and_grad(ours)(mm.asarray(data))
+        np.testing.assert_allclose(float(actual), value.item(), rtol=1e-12)
         np.testing.assert_allclose(slope.numpy(), known.grad.numpy(), rtol=1e-12)
 
 
@@ -59,8 +59,8 @@ def test_infinite_and_missing_values() -> None:
     for values, order in [([np.inf, np.inf], -2), ([0.0, 0.0, 1.0], -2), ([np.nan, 0.0], 3)]:
         with np.errstate(divide="ignore"):
             expected = np.linalg.norm(values, ord=order)
-        found = float(mm.linalg.vector_norm(mm.asarray(values), ord=order))
-        np.testing.assert_equal(found, expected)
+        actual = float(mm.linalg.vector_norm(mm.asarray(values), ord=order))
+        np.testing.assert_equal(actual, expected)
 
 
 def test_logsumexp() -> None:
@@ -72,7 +72,7 @@ def test_logsumexp() -> None:
         for keepdims in (False, True):
             axes = (0, 1) if axis is None else axis
             known = torch.logsumexp(torch.tensor(data), axes, keepdims)
-            found = mm.logsumexp(mm.asarray(data), axis=axis, keepdims=keepdims)
-            np.testing.assert_allclose(found.numpy(), known.numpy(), rtol=1e-12)
+            actual = mm.logsumexp(mm.asarray(data), axis=axis, keepdims=keepdims)
+            np.testing.assert_allclose(actual.numpy(), known.numpy(), rtol=1e-12)
     slope = mm.grad(lambda x: mm.sum(mm.logsumexp(x, axis=1)))(mm.asarray(data[:2]))
     np.testing.assert_allclose(slope.numpy(), mm.softmax(mm.asarray(data[:2]), 1).numpy())

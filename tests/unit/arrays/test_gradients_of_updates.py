@@ -37,8 +37,8 @@ class Torch:
 
     @staticmethod
     def grad(y: torch.Tensor, xs: Any, create_graph: bool | None = None) -> Any:
-        found = torch.autograd.grad(y, xs, create_graph=bool(create_graph), retain_graph=True)
-        return list(found) if isinstance(xs, list) else found[0]
+        result = torch.autograd.grad(y, xs, create_graph=bool(create_graph), retain_graph=True)
+        return list(result) if isinstance(xs, list) else result[0]
 
 
 def fit(xp: Any, u: Any, v: Any, x: Any) -> Any:
@@ -126,9 +126,9 @@ def test_loops_of_arrays(loop: Callable[..., list[Any]], rows: int) -> None:
     if loop not in (alternating, momentum, conjugate):
         given = [draw.normal(size=s) for s in ((4, 2), (4, 2), (rows, 4))]
         given[2] /= rows
-    found = loop(mm, *map(mm.asarray, given))
+    actual = loop(mm, *map(mm.asarray, given))
     expected = loop(Torch(), *map(Torch.asarray, given))
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
@@ -136,8 +136,8 @@ def test_a_compiled_step() -> None:
     """The same in a compiled function."""
     given = [RANDOM.normal(size=s) for s in ((5, 2), (4, 2), (5, 4))]
     step = mm.compile(lambda u, v, x: alternating(mm, u, v, x))
-    found = step(*map(mm.asarray, given))
-    for one, other in zip(found, alternating(Torch(), *map(Torch.asarray, given)), strict=True):
+    result = step(*map(mm.asarray, given))
+    for one, other in zip(result, alternating(Torch(), *map(Torch.asarray, given)), strict=True):
         np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-9)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,12 +35,12 @@ def test_counts_are_those_of_numpy(
         values = values + np.float32(1e-3)
     expected, edges = np.histogram(values, bins, limits)
     with current(kind, workers):
-        counts, found = mm.histogram(mm.asarray(values), bins, limits)
-        np.testing.assert_allclose(found.numpy(), edges, rtol=1e-5, atol=1e-6)
+        counts, actual = mm.histogram(mm.asarray(values), bins, limits)
+        np.testing.assert_allclose(actual.numpy(), edges, rtol=1e-5, atol=1e-6)
         if dtype == "float64":
             np.testing.assert_array_equal(counts.numpy(), expected)
-        first, *_, last = found.numpy()
-        own = np.histogram(values.astype(found.numpy().dtype), found.numpy())[0]
+        first, *_, last = actual.numpy()
+        own = np.histogram(values.astype(actual.numpy().dtype), actual.numpy())[0]
         np.testing.assert_array_equal(counts.numpy(), own)
         assert int(mm.sum(counts)) == ((values >= first) & (values <= last)).sum()
 
@@ -56,8 +58,8 @@ def test_bins_between_rising_and_falling_edges(
     x, bins = np.array(values, dtype=float), np.array(edges[::-1] if falls else edges) / 2
     digitize = mm.compile(_digitize) if is_traced else _digitize
     with current("inline"):
-        found = digitize(mm.asarray(x), mm.asarray(bins), right)
-        np.testing.assert_array_equal(found.numpy(), np.digitize(x, bins, right))
+        result = digitize(mm.asarray(x), mm.asarray(bins), right)
+        np.testing.assert_array_equal(result.numpy(), np.digitize(x, bins, right))
 
 
 def _digitize(x: mm.Array, bins: mm.Array, right: bool) -> mm.Array:
@@ -76,6 +78,14 @@ def test_edges_of_traced_functions() -> None:
         mm.compile(lambda x: mm.histogram(x, [1.0, 3.0, 2.0]))(x)
 
 
+@pytest.mark.parametrize("weights", [[2, 3], [0.5, 2.0], np.array([2, 3], "int8"), [True, True]])
+def test_sums_of_weights_have_their_type(weights: Any) -> None:
+    x = np.array([0.25, 0.75])
+    expected, _ = np.histogram(x, 2, weights=weights)
+    counts, _ = mm.histogram(mm.asarray(x), 2, weights=weights)
+    assert (counts.dtype, counts.tolist()) == (expected.dtype, expected.tolist())
+
+
 @given(
     seed=st.integers(0, 1000),
     size=st.sampled_from([1, 2, 5, 16, 200]),
@@ -90,5 +100,5 @@ def test_rules_for_the_number_of_bins_are_those_of_numpy(
     values = (np.random.default_rng(seed).standard_normal(size) * spread).clip(-128, 127)
     x = values.astype(dtype)
     edges = np.histogram_bin_edges(x, rule, limits)
-    found = mm.histogram_bin_edges(mm.asarray(x), rule, limits).numpy()
-    np.testing.assert_allclose(found, edges, rtol=1e-5, atol=1e-5)
+    result = mm.histogram_bin_edges(mm.asarray(x), rule, limits).numpy()
+    np.testing.assert_allclose(result, edges, rtol=1e-5, atol=1e-5)

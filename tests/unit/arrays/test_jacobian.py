@@ -60,21 +60,21 @@ def _updating(xp: Any, x: Any, w: Any) -> Any:
 FUNCTIONS = [_layer, _norm, _rows, _nested, _constant, _updating]
 
 
-def _pairs(found: Any, expected: Any) -> Iterator[tuple[Any, Any]]:
+def _pairs(actual: Any, expected: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert list(actual) == list(expected)
         for name in expected:
-            yield from _pairs(found[name], expected[name])
+            yield from _pairs(actual[name], expected[name])
     elif isinstance(expected, (tuple, list)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             yield from _pairs(one, other)
     else:
-        yield found, expected
+        yield actual, expected
 
 
-def _check(found: Any, expected: Any) -> None:
-    for one, other in _pairs(found, expected):
+def _check(actual: Any, expected: Any) -> None:
+    for one, other in _pairs(actual, expected):
         np.testing.assert_allclose(np.asarray(one), other.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
@@ -121,9 +121,9 @@ def test_jacobians_of_few_and_of_many_results(size: int, argnums: Any) -> None:
 
 def test_the_jacobian_of_many_results_needs_no_square_of_their_number() -> None:
     points = mm.random.normal(shape=(20_000, 3))
-    found = mm.jacobian(lambda w: mm.tanh(points @ w))(mm.zeros(3))
-    assert found.explain().memory < 100 * points.nbytes
-    np.testing.assert_allclose(np.asarray(found), np.asarray(points))
+    result = mm.jacobian(lambda w: mm.tanh(points @ w))(mm.zeros(3))
+    assert result.explain().memory < 100 * points.nbytes
+    np.testing.assert_allclose(np.asarray(result), np.asarray(points))
 
 
 @pytest.mark.parametrize(
@@ -139,16 +139,16 @@ def test_positions_of_arguments_are_integers_of_any_class(given: Any, argnums: A
     expected = (
         (by_x, by_w)[argnums] if isinstance(argnums, int) else [(by_x, by_w)[i] for i in argnums]
     )
-    for found in (
+    for actual in (
         mm.grad(product, argnums=given)(x, w),
         mm.value_and_grad(product, argnums=given)(x, w)[1],
         mm.jacobian(product, given)(x, w),
     ):
         if isinstance(argnums, int):
-            np.testing.assert_allclose(np.asarray(found), expected)
+            np.testing.assert_allclose(np.asarray(actual), expected)
         else:
-            assert isinstance(found, tuple)
-            for one, other in zip(found, expected, strict=True):
+            assert isinstance(actual, tuple)
+            for one, other in zip(actual, expected, strict=True):
                 np.testing.assert_allclose(np.asarray(one), other)
 
 
@@ -209,8 +209,8 @@ def test_products_with_the_jacobian(function: Function) -> None:
     known = torch.func.jvp(
         lambda x, w: function(torch, x, w), tuple(_tensors(X, W)), tuple(_tensors(*tangents))
     )
-    found = mm.jvp(lambda x, w: function(mm, x, w), (mm.asarray(X), mm.asarray(W)), tangents)
-    _check(found, known)
+    actual = mm.jvp(lambda x, w: function(mm, x, w), (mm.asarray(X), mm.asarray(W)), tangents)
+    _check(actual, known)
 
 
 def test_functions_without_results_or_without_arguments() -> None:

@@ -117,8 +117,8 @@ def test_long_loops_equal_unrolled_ones(
     with limits(10**9):
         expected = values_of(loss, reverse, compiled)
     with limits(-1):
-        found = values_of(loss, reverse, compiled)
-    for x, y in zip(found, expected, strict=True):
+        actual = values_of(loss, reverse, compiled)
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
@@ -211,8 +211,8 @@ def test_compiled_loops_draw_and_assign_as_unrolled_ones() -> None:
     with limits(10**9):
         expected = run()
     with limits(-1):
-        found = run()
-    for x, y in zip(found, expected, strict=True):
+        actual = run()
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6)
 
 
@@ -243,14 +243,14 @@ def test_batches_of_long_loops(reverse: bool, every_pool: object) -> None:
             (values, parts), gradients = batched(batch, h)
             return [values, *parts, *gradients, mm.grad(mm.sum(values), h)]
 
-        found = [x.numpy() for _ in range(2) for x in f(batch, h)]
-        return [*found, float(total), draw.normal(size=3).numpy()]
+        actual = [x.numpy() for _ in range(2) for x in f(batch, h)]
+        return [*actual, float(total), draw.normal(size=3).numpy()]
 
     with limits(10**9):
         expected = run()
     with limits(-1):
-        found = run()
-    for x, y in zip(found, expected, strict=True):
+        actual = run()
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
 
 

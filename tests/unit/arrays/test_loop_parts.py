@@ -49,9 +49,9 @@ def test_values_and_gradients(kind: tuple[str, int], step: str, count: int, seed
     (expected * expected).sum().backward()
     with current(*kind):
         x, y = map(mm.asarray, values)
-        found = looped(mm, step, x * 1.0, y * 1.0, count)
-        gradients = mm.grad((found * found).sum(), [x, y])
-        np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-9)
+        actual = looped(mm, step, x * 1.0, y * 1.0, count)
+        gradients = mm.grad((actual * actual).sum(), [x, y])
+        np.testing.assert_allclose(actual.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-9)
         for one, other in zip(gradients, (u.grad, v.grad), strict=True):
             known = np.zeros(SHAPE) if other is None else other.numpy()
             np.testing.assert_allclose(one.numpy(), known, rtol=1e-7, atol=1e-7)
@@ -97,8 +97,8 @@ def test_temporaries_that_gradients_need_are_kept_or_the_expression_is(
             x = mm.asarray(draws[0])
             loss = noisy(mm, mm.asarray, x * mm.asarray(factors[1]))
             assert (loss.node.depth < 120) == (limit > 1000)
-            found = mm.grad(loss, x).numpy()
-            np.testing.assert_allclose(found, z.grad.numpy(), rtol=1e-8, atol=1e-12)
+            result = mm.grad(loss, x).numpy()
+            np.testing.assert_allclose(result, z.grad.numpy(), rtol=1e-8, atol=1e-12)
 
 
 def test_what_is_differentiated_as_a_whole_is_not_divided() -> None:

@@ -99,9 +99,9 @@ def test_programs_are_numpys(program: Callable[[Any, Any, Any], Any]) -> None:
     expected = program(np, X.copy(), Y)
     compiled = mm.compile(lambda x, y: program(mm, x * 1.0, y))
     for _ in range(2):
-        found = compiled(mm.asarray(X), mm.asarray(Y)).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-        assert found.dtype == expected.dtype
+        actual = compiled(mm.asarray(X), mm.asarray(Y)).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+        assert actual.dtype == expected.dtype
     outside = program(mm, mm.asarray(X), mm.asarray(Y)).numpy()
     np.testing.assert_allclose(outside, expected, rtol=1e-12)
 
@@ -130,8 +130,8 @@ def test_gradients_are_those_of_torch(program: Callable[[Any, Any, Any], Any]) -
     x, y = (torch.from_numpy(v.copy()).requires_grad_() for v in (start, other))
     expected = torch.autograd.grad(program(torch, x, y), [x, y])
     slope = mm.compile(mm.grad(lambda x, y: program(mm, x, y), argnums=(0, 1)))
-    for found, known in zip(slope(mm.asarray(start), mm.asarray(other)), expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), known.numpy(), rtol=1e-10)
+    for actual, known in zip(slope(mm.asarray(start), mm.asarray(other)), expected, strict=True):
+        np.testing.assert_allclose(actual.numpy(), known.numpy(), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_selected_elements(name: str) -> None:
     function = REDUCTIONS[name]
-    found = mm.compile(lambda x: function(mm, x))(mm.asarray(X))
-    np.testing.assert_allclose(found, function(np, X), rtol=1e-12)
-    if np.asarray(found).dtype.kind == "f" and "largest" not in name:
+    actual = mm.compile(lambda x: function(mm, x))(mm.asarray(X))
+    np.testing.assert_allclose(actual, function(np, X), rtol=1e-12)
+    if np.asarray(actual).dtype.kind == "f" and "largest" not in name:
         slope = mm.compile(mm.grad(lambda x: mm.sum(function(mm, x))))(mm.asarray(X))
         expected = mm.grad(lambda x: mm.sum(function(mm, x)))(mm.asarray(X))
         np.testing.assert_allclose(slope, expected, atol=1e-12)
@@ -298,8 +298,8 @@ def _column_of_rows(x: Any) -> Any:
 
 @pytest.mark.parametrize("function", [_row_values, _column_of_rows])
 def test_masks_with_positions_and_slices(function: Callable[[Any], Any]) -> None:
-    found = mm.compile(lambda x: function(x * 1.0))(mm.asarray(X))
-    np.testing.assert_allclose(found, function(X.copy()))
+    result = mm.compile(lambda x: function(x * 1.0))(mm.asarray(X))
+    np.testing.assert_allclose(result, function(X.copy()))
 
 
 def test_masks_apart_from_positions_are_refused() -> None:

@@ -50,7 +50,7 @@ ACCEPTING = ("savez", "savez_compressed", "can_cast", "savetxt", "isscalar", "lo
 @cache
 def _functions() -> dict[str, Callable[..., object]]:
     """The public functions that must be given something, but for those that start or write."""
-    found = {}
+    result = {}
     for place in (mm, mm.linalg, mm.fft, mm.signal):
         for name in getattr(place, "__all__", dir(place)):
             function = getattr(place, name)
@@ -60,8 +60,8 @@ def _functions() -> dict[str, Callable[..., object]]:
                 and name not in ACCEPTING
                 and _wanted(function)
             ):
-                found[name] = function
-    return found
+                result[name] = function
+    return result
 
 
 def _wanted(function: Callable[..., object]) -> int:
@@ -496,7 +496,7 @@ def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPa
         v = [mm.variable(name, np.ones(4)) for name in "vw"]
         x[2][0:] = x[1][:4]
         x[0][2:] = x[2][:2]
-        found = [x[2] * 2.0 - v[0]]
+        result = [x[2] * 2.0 - v[0]]
         x[1] = x[1] * 0.5 + v[0]
         with pytest.raises(IndexError):
             write_beyond(x[0])
@@ -508,7 +508,7 @@ def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPa
         v[1][3] = x[1][0]
         v[1].assign(v[1] * 0.5 + x[1])
         v[0][2] = x[2][0]
-        assert found[0].tolist() == [19.0, 21.0, 23.0, 25.0]
+        assert result[0].tolist() == [19.0, 21.0, 23.0, 25.0]
         assert x[0].tolist() == [1.0, 1.5, 6.0, 6.5]
         assert x[2].tolist() == [8.0, 8.75, 9.5, 10.25]
         assert v[0].tolist() == [1.0, 1.0, 8.0, 1.0]

@@ -35,8 +35,8 @@ def integers(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     """Integers of any type, also the least and the last."""
     name = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
     limits = np.iinfo(draw(st.sampled_from(["", "u"])) + name)
-    found = st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0, 1])
-    return np.asarray(draw(st.lists(found, max_size=5)), limits.dtype)
+    result = st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0, 1])
+    return np.asarray(draw(st.lists(result, max_size=5)), limits.dtype)
 
 
 BITWISE = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
@@ -59,8 +59,8 @@ def test_sums_of_infinite_complex_numbers_are_numpys(every_pool: Pool) -> None:
         with np.errstate(all="ignore"):
             expected = function(values[:, None], values)
         x = mm.asarray(values)
-        found = function(x[:, None], x).numpy()
-        np.testing.assert_array_equal(found.view("float64"), expected.view("float64"))
+        actual = function(x[:, None], x).numpy()
+        np.testing.assert_array_equal(actual.view("float64"), expected.view("float64"))
 
 
 @pytest.mark.parametrize("function", COMPARISON, ids=lambda f: f.__name__)
@@ -261,11 +261,11 @@ def test_random_numbers_and_variables_are_those_of_one_trace() -> None:
         return (0.5 if epoch < 2 else 2.0) * x + noise
 
     mm.random.seed(3)
-    found = [step(mm.ones(2), epoch).tolist() for epoch in range(4)]
+    actual = [step(mm.ones(2), epoch).tolist() for epoch in range(4)]
     mm.random.seed(3)
     rates = [0.5, 0.5, 2.0, 2.0]
     expected = [(rate * mm.ones(2) + mm.random.normal(size=(2,))).tolist() for rate in rates]
-    assert found == expected
+    assert actual == expected
     assert float(v) == 4
 
 

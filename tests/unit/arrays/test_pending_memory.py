@@ -241,7 +241,7 @@ def test_a_search_leaves_arrays_of_other_threads_alone(monkeypatch: pytest.Monke
 
     def work(scale: float) -> None:
         for _ in range(60):
-            x, found = mm.asarray(np.full((60, 60), scale)), []
+            x, actual = mm.asarray(np.full((60, 60), scale)), []
             for _ in range(10):
                 x = x * 1.0
                 mm.evaluate(x)
@@ -249,9 +249,9 @@ def test_a_search_leaves_arrays_of_other_threads_alone(monkeypatch: pytest.Monke
                 for _ in range(3):
                     s += 1
                     s *= 2
-                found.append(s)
+                actual.append(s)
             expected = 8 * 3600 * scale + 14
-            wrong.extend(float(s) - expected for s in found if float(s) != expected)
+            wrong.extend(float(s) - expected for s in actual if float(s) != expected)
         finished.append(scale)
 
     finished: list[float] = []
@@ -332,8 +332,8 @@ def test_long_functions_are_traced_without_walks_along_all_operations(
 
     values = np.linspace(0, 2, 1 << 18)
     with current("planned", 1):
-        found = mm.compile(grown)(mm.asarray(values)).numpy()
+        actual = mm.compile(grown)(mm.asarray(values)).numpy()
     known = values
     for _ in range(2 * expression_bounds.MAX_PENDING):
         known = known * 0.999 + 1e-3
-    np.testing.assert_allclose(found, known, rtol=1e-9)
+    np.testing.assert_allclose(actual, known, rtol=1e-9)

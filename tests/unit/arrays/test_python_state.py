@@ -209,10 +209,10 @@ def test_values_in_random_nested_places(seed: int) -> None:
     innermost, _, change = chain[0]
 
     def f(x: Any) -> Any:
-        found = root
+        result = root
         for read in reads:
-            found = read(found)
-        return x * found
+            result = read(result)
+        return x * result
 
     compiled, x = mm.compile(f), mm.ones(2)
     for z in (1.0, 2.0, 2.0, 5.0):
@@ -500,10 +500,12 @@ def test_objects_among_the_arguments() -> None:
 def test_large_containers_are_warned_of(is_array: bool) -> None:
     table: Any = np.ones(5000) if is_array else [1.0] * 5000
     f = mm.compile(lambda x: x * float(table[0]))
-    with pytest.warns(UserWarning, match="reads table, which is too large to be compared") as found:
+    with pytest.warns(
+        UserWarning, match="reads table, which is too large to be compared"
+    ) as result:
         f(mm.ones(2))
     f(mm.ones(3))  # warnings are errors
-    assert found[0].filename == __file__
+    assert result[0].filename == __file__
     if is_array:
         table.flags.writeable = False
         mm.compile(lambda x: x * float(table[0]))(mm.ones(2))
@@ -523,9 +525,9 @@ def _generators() -> dict[str, Callable[[], float]]:
 def test_random_numbers_of_others_are_warned_of(name: str) -> None:
     draw = _generators()[name]
     f = mm.compile(lambda x: x + draw())
-    with pytest.warns(UserWarning, match=f"draws random numbers from {name} while") as found:
+    with pytest.warns(UserWarning, match=f"draws random numbers from {name} while") as result:
         f(mm.ones(2))
-    assert found[0].filename == __file__
+    assert result[0].filename == __file__
     own = mm.compile(lambda x: x + mm.random.normal(size=2))
     assert own(mm.ones(2)).tolist() != own(mm.ones(2)).tolist()
 
@@ -759,9 +761,9 @@ def test_scalars_of_numpy_whose_values_are_needed(kind: Any) -> None:
         compiled = mm.compile(f)
         for n in (1, 2, 1):
             for given in (n, kind(n)):
-                found, expected = compiled(x, given), f(x, given)
-                assert found.tolist() == expected.tolist()
-                assert found.dtype == expected.dtype
+                actual, expected = compiled(x, given), f(x, given)
+                assert actual.tolist() == expected.tolist()
+                assert actual.dtype == expected.dtype
 
 
 @pytest.mark.parametrize("scalar", [np.bool_(True), np.float64(2), np.float32(0.5), np.int8(3)])

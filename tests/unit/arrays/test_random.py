@@ -39,8 +39,8 @@ def test_random_numbers_are_the_same_on_every_pool() -> None:
     expected = drawn()
     for kind, workers in [*KINDS, ("shared", 4), ("exact", 3)]:
         with current(kind, workers):
-            for found, known in zip(drawn(), expected, strict=True):
-                np.testing.assert_array_equal(found, known)
+            for actual, known in zip(drawn(), expected, strict=True):
+                np.testing.assert_array_equal(actual, known)
 
 
 def test_every_draw_has_a_stream_of_its_own() -> None:
@@ -51,17 +51,17 @@ def test_every_draw_has_a_stream_of_its_own() -> None:
 
 
 def test_pools_of_one_seed_draw_the_same() -> None:
-    found = []
+    result = []
     for seed in (4, 4, 5):
         pool = start("inline", 1)
         pool.seed = seed
         session.set_current_pool(pool)
-        found.append(mm.random.uniform(shape=9).numpy())
+        result.append(mm.random.uniform(shape=9).numpy())
         pool.close()
         del pool
         gc.collect()
-    np.testing.assert_array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
+    np.testing.assert_array_equal(result[0], result[1])
+    assert not np.array_equal(result[0], result[2])
 
 
 def test_random_numbers_are_spread_as_they_should_be() -> None:
@@ -154,8 +154,8 @@ def test_integers_of_wide_ranges_are_even(low: int, high: int, dtype: Any, of_ar
 def test_scaled_bits_are_those_of_exact_arithmetic(cases: list[tuple[int, int, int]]) -> None:
     high, low, last = (np.array(x, dtype="uint64").view("int64") for x in zip(*cases, strict=True))
     words = mm.asarray(high).node, mm.asarray(low).node
-    found = mm.Array(scaled(words, mm.asarray(last).node)).numpy().view("uint64")
-    assert found.tolist() == [((h << 63) + x) * (n + 1) >> 126 for h, x, n in cases]
+    result = mm.Array(scaled(words, mm.asarray(last).node)).numpy().view("uint64")
+    assert result.tolist() == [((h << 63) + x) * (n + 1) >> 126 for h, x, n in cases]
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_bounds_may_be_counters_of_loops() -> None:
     wanted = mm.stack([mm.random.integers(0, i + 1, 5) for i in range(6)])
     mm.random.seed(4)
     rows = mm.expand_dims(mm.arange(6), axis=1)
-    found = mm.fori_loop(
+    actual = mm.fori_loop(
         0, 6, lambda i, x: mm.where(rows == i, mm.random.integers(0, i + 1, 5), x),
         mm.zeros((6, 5), dtype=mm.int64),
     )  # fmt: skip
-    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+    np.testing.assert_array_equal(actual.numpy(), wanted.numpy())
 
 
 @pytest.mark.parametrize("name", ["permutation", "choice"])

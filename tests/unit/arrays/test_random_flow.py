@@ -34,8 +34,8 @@ def slopes(f: Function, order: int) -> Callable[[Any, Any], tuple[Any, Any]]:
     return mm.grad(weighted, (0, 1))
 
 
-def same(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-7, atol=1e-9)
+def same(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -85,8 +85,8 @@ def test_gradients_are_finite_differences(seed: int) -> None:
             expected is None or not np.abs(expected).max() < 1e3
         ):  # a decision changes nearby, or nan
             return
-        for found, slope in zip(slopes(f, 1)(*given), expected, strict=True):
-            np.testing.assert_allclose(found.numpy(), slope, rtol=1e-3, atol=1e-4)
+        for actual, slope in zip(slopes(f, 1)(*given), expected, strict=True):
+            np.testing.assert_allclose(actual.numpy(), slope, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("kind", "workers"), [*POOLS, ("eager", 2)])
@@ -123,8 +123,8 @@ def test_gradients_by_captured_arrays_and_by_arrays_given_twice(
     with current(kind, workers):
         given = mm.asarray(x), mm.asarray(w)
         for ours, plain in pairs:
-            found, expected = mm.grad(ours, (0, 1))(*given), mm.grad(plain, (0, 1))(*given)
-            for one, other in zip(found, expected, strict=True):
+            actual, expected = mm.grad(ours, (0, 1))(*given), mm.grad(plain, (0, 1))(*given)
+            for one, other in zip(actual, expected, strict=True):
                 same(one, other.numpy())
         first, second = mm.grad(lambda x, w: mm.sum(f(mm, x, w)), (0, 1))(given[0], given[0])
         total = (first + second).numpy()

@@ -49,15 +49,15 @@ class Drawing:
 
     def run(self, ways: list[int]) -> list[np.ndarray[Any, Any]]:
         """Some blocks of steps, each done in a way: eager, compiled, in a loop."""
-        x, found = mm.zeros(3), []
+        x, result = mm.zeros(3), []
         for way in ways:
             if way == 2:
                 x = mm.fori_loop(5, 8, lambda i, z: self.next(z), x)
             else:
                 for _ in range(3):
                     x = self.compiled(x) if way == 1 else self.next(x)
-            found += [x.numpy(), self.state.numpy(), DRAWS[0](self.sources[1]).numpy()]
-        return found
+            result += [x.numpy(), self.state.numpy(), DRAWS[0](self.sources[1]).numpy()]
+        return result
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_minimize_draws_as_a_loop_that_writes_the_loss_anew(kind: str, workers: 
     def loss(v: mm.Variable) -> mm.Array:
         return mm.sum(dropped(v, mm.random) * mm.random.normal(shape=(3,)))
 
-    found = []
+    result = []
     with current(kind, workers):
         for how in ("anew", "again", "steps"):
             mm.random.seed(5)
@@ -97,9 +97,9 @@ def test_minimize_draws_as_a_loop_that_writes_the_loss_anew(kind: str, workers: 
                 values = [descent.minimize(expression, [v]) for _ in range(4)]
             else:
                 values = [descent.minimize(loss(v), [v], steps=4)]
-            found.append((values[-1], *v.tolist(), *mm.random.uniform(shape=2).tolist()))
-    for other in found[1:]:
-        np.testing.assert_allclose(other, found[0], rtol=1e-6)
+            result.append((values[-1], *v.tolist(), *mm.random.uniform(shape=2).tolist()))
+    for other in result[1:]:
+        np.testing.assert_allclose(other, result[0], rtol=1e-6)
 
 
 def test_generators_of_ones_own() -> None:

@@ -82,8 +82,8 @@ def _update_whole(s: _State, i: int, j: int) -> None:
 
 
 def _read(s: _State, i: int, j: int) -> None:
-    found = float(mm.sum(s.arrays[i] @ s.arrays[j].T))
-    assert found == pytest.approx((s.known[i] @ s.known[j].T).sum(), rel=1e-8, abs=1e-5)
+    result = float(mm.sum(s.arrays[i] @ s.arrays[j].T))
+    assert result == pytest.approx((s.known[i] @ s.known[j].T).sum(), rel=1e-8, abs=1e-5)
 
 
 def _keep(s: _State, i: int, j: int) -> None:
@@ -117,5 +117,5 @@ def test_random_updates_are_those_of_numpy(kind: tuple[str, int], seed: int) -> 
         state = _State([mm.asarray(x) for x in known], known, [], draw)
         for k in draw.integers(len(STEPS), size=draw.integers(6, 24)):
             STEPS[k](state, *draw.integers(3, size=2).tolist())
-        for found, expected in [*zip(state.arrays, state.known, strict=True), *state.kept]:
-            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-8, atol=1e-9)
+        for actual, expected in [*zip(state.arrays, state.known, strict=True), *state.kept]:
+            np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-8, atol=1e-9)

@@ -195,8 +195,8 @@ def test_fit_reads_numbers_of_the_loss() -> None:
     trainer = mm.train.Trainer(
         new_network(), lambda outputs, _: 0 * mm.sum(outputs) + scale, "adam", metrics=[]
     )
-    found = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Anneal()])
-    assert found.loss == [1.0, 2.0, 3.0, 4.0]
+    history = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Anneal()])
+    assert history.loss == [1.0, 2.0, 3.0, 4.0]
     scale = 7.0
     assert trainer.fit(X, Y, epochs=1, batch_size=8).loss == [7.0]
 

@@ -90,11 +90,11 @@ def _state() -> dict[str, Any]:
 def test_containers_of_the_caller_change(function: Callable[..., Any]) -> None:
     states, compiled, x = (_state(), _state()), mm.compile(function), mm.full(3, 0.5)
     for _ in range(4):
-        wanted, found = function(states[0], x), compiled(states[1], x)
+        wanted, actual = function(states[0], x), compiled(states[1], x)
         assert _values(states[1]) == _values(states[0])
-        assert (found is None) == (wanted is None)
-        if found is not None:
-            assert _values(found) == _values(wanted)
+        assert (actual is None) == (wanted is None)
+        if actual is not None:
+            assert _values(actual) == _values(wanted)
 
 
 def test_numbers_that_are_the_same_in_each_call_remain_numbers() -> None:

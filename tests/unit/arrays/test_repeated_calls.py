@@ -74,8 +74,10 @@ def test_gradients_equal_those_of_pytorch(kind: tuple[str, int], data: st.DataOb
         loss = mm.sum(z * z)
         for source, other in zip(sources, counterparts, strict=True):
             if other.grad is not None:
-                found = mm.grad(loss, source)
-                np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-9, atol=1e-12)
+                result = mm.grad(loss, source)
+                np.testing.assert_allclose(
+                    result.numpy(), other.grad.numpy(), rtol=1e-9, atol=1e-12
+                )
 
 
 @KINDS
@@ -88,9 +90,9 @@ def test_several_results_feed_the_next_call(kind: tuple[str, int]) -> None:
         for _ in range(10):
             (a, b), (ta, tb) = f(a, b), pair(torch, ta, tb)
         (ta * tb).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(mm.grad(mm.sum(a * b), sources), counterparts, strict=True):
+        for result, other in zip(mm.grad(mm.sum(a * b), sources), counterparts, strict=True):
             assert other.grad is not None
-            np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-12)
+            np.testing.assert_allclose(result.numpy(), other.grad.numpy(), rtol=1e-12)
 
 
 def test_calls_that_feed_each_other_make_no_records() -> None:
@@ -108,10 +110,10 @@ def test_calls_that_feed_each_other_make_no_records() -> None:
 
 def slope_or_reason(y: mm.Array, x: mm.Array) -> mm.Array | str:
     try:
-        found: mm.Array = mm.grad(y, x)
+        result: mm.Array = mm.grad(y, x)
     except mm.errors.MagmathError as error:
         return str(error)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("calls", [40, 61, 62, 63, 64, 140])
@@ -198,11 +200,11 @@ def test_an_argument_that_is_returned_has_a_gradient(calls: int) -> None:
         for _ in range(calls):
             (a, b), (x, y) = f(a, b), (y, x * 0.5)
         (x * x + y * 3.0).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(
+        for result, other in zip(
             mm.grad(mm.sum(a * a + b * 3.0), sources), counterparts, strict=True
         ):
             assert other.grad is not None
-            np.testing.assert_allclose(found.numpy(), other.grad.numpy())
+            np.testing.assert_allclose(result.numpy(), other.grad.numpy())
 
 
 def test_two_threads_may_differentiate_results_of_one_loop() -> None:
@@ -221,9 +223,9 @@ def test_two_threads_may_differentiate_results_of_one_loop() -> None:
                     slope, value = 1.0, 0.3
                     for _ in range(k + 1):
                         slope, value = slope * 0.9 * np.cos(value), 0.9 * np.sin(value) + 0.1
-                    found = float(mm.grad(mm.sum(result), x)[0])
-                    if abs(found - slope) > 1e-12:
-                        wrong.append(found - slope)
+                    actual = float(mm.grad(mm.sum(result), x)[0])
+                    if abs(actual - slope) > 1e-12:
+                        wrong.append(actual - slope)
 
             threads = [threading.Thread(target=work) for _ in range(2)]
             for thread in threads:

@@ -65,12 +65,12 @@ def test_gradients_of_repeated_expressions(kind: str, data: st.DataObject) -> No
             value.backward()
             expected = [(x, y)[i].grad for i in sources]
             expected = [np.zeros(EXTENT) if g is None else g.numpy() for g in expected]
-            found, gradients = _by_magmath(
+            actual, gradients = _by_magmath(
                 form, given_values, sources, lambda x, y, n=numbers: apply(x, y, n, evaluated)
             )
             if gradients is None:
                 continue
-            np.testing.assert_allclose(found, value.item(), rtol=1e-9)
+            np.testing.assert_allclose(actual, value.item(), rtol=1e-9)
             for one, other in zip(gradients, expected, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9)
 
@@ -79,13 +79,13 @@ def _by_magmath(
     form: str, values: Any, sources: Any, function: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any]:
     if form == "arguments":
-        value, found = mm.value_and_grad(function, argnums=sources)(*map(mm.asarray, values))
-        return float(value), [np.asarray(g) for g in found]
+        value, result = mm.value_and_grad(function, argnums=sources)(*map(mm.asarray, values))
+        return float(value), [np.asarray(g) for g in result]
     if form == "variables":
         variables = [mm.variable(f"v{i}", v) for i, v in enumerate(values)]
         chosen = [variables[i] for i in sources]
-        value, found = mm.value_and_grad(lambda: function(*variables), chosen)
-        return float(value), [np.asarray(found[v]) for v in chosen]
+        value, result = mm.value_and_grad(lambda: function(*variables), chosen)
+        return float(value), [np.asarray(result[v]) for v in chosen]
     arrays = [mm.asarray(v) for v in values]
     if form == "both":
         arrays = [mm.variable("v", values[0]), arrays[1] * 1]
@@ -144,9 +144,9 @@ def test_a_long_loop(kind: str) -> None:
             expected = torch.nn.functional.cross_entropy(
                 hidden @ theirs[2] + theirs[3], torch.from_numpy(labels)
             )
-            found = torch.autograd.grad(expected, theirs)
+            actual = torch.autograd.grad(expected, theirs)
             with torch.no_grad():
-                for w, g in zip(theirs, found, strict=True):
+                for w, g in zip(theirs, actual, strict=True):
                     w -= rate * g
             np.testing.assert_allclose(float(value), expected.item(), rtol=1e-10)
         for v, w in zip(ours, theirs, strict=True):
@@ -218,8 +218,8 @@ def test_repeated_sources() -> None:
     with current("inline"):
         x, y = mm.asarray(np.linspace(1, 3, 5000)), mm.asarray(np.linspace(2, 4, 5000))
         for sources, expected in (([x, y, x], [4, 1, 4]), ([y, y, x], [1, 1, 4])) * 4:
-            found = mm.grad(mm.sum(x * x * y), sources)
-            assert [g.numpy()[0] for g in found] == expected
+            actual = mm.grad(mm.sum(x * x * y), sources)
+            assert [g.numpy()[0] for g in actual] == expected
 
 
 def test_gradients_of_several_pools() -> None:
@@ -268,13 +268,13 @@ def test_a_loop_of_one_structure_has_equal_bits() -> None:
         x = mm.asarray(rng.standard_normal(64).astype("f"))
         w = mm.asarray(rng.standard_normal((64, 64)).astype("f"))
         v = mm.variable("v", np.ones(64, "f"))
-        found = set()
+        result = set()
         for _ in range(150):
             y = x * v
             for _ in range(12):
                 y = mm.tanh(w @ y * 0.1) + mm.exp(-y * y) / (1 + y * y)
-            found.add(float(y.sum()))
-        assert len(found) == 1
+            result.add(float(y.sum()))
+        assert len(result) == 1
 
 
 SECOND: dict[str, Callable[[mm.Variable, mm.Variable], object]] = {
@@ -302,11 +302,11 @@ def test_gradients_after_two_assignments(kind: str, second: str) -> None:
             SECOND[second](w, b)
             for v, expected in ((b, [6, 32]), (w, [18, 64])):
                 try:
-                    found = mm.grad(loss, v).numpy()
+                    actual = mm.grad(loss, v).numpy()
                 except MagmathError as error:
                     assert "assigned since" in str(error)  # noqa: PT017  both are allowed
                 else:
-                    np.testing.assert_allclose(found, expected)
+                    np.testing.assert_allclose(actual, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -334,8 +334,8 @@ def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_pla
                 b = b - 0.1 * mm.grad(loss, old_b)
             v, c = (one.requires_grad_() for one in own)
             expected = ((torch.from_numpy(samples) @ v + c - torch.from_numpy(labels)) ** 2).mean()
-            found = torch.autograd.grad(expected, [v, c])
-            own = [(p - 0.1 * g).detach() for p, g in zip((v, c), found, strict=True)]
+            actual = torch.autograd.grad(expected, [v, c])
+            own = [(p - 0.1 * g).detach() for p, g in zip((v, c), actual, strict=True)]
         np.testing.assert_allclose(w, own[0], rtol=1e-9)
         np.testing.assert_allclose(b, own[1], rtol=1e-9)
 
@@ -352,14 +352,14 @@ def test_a_list_of_losses_keeps_few_arrays(monkeypatch: pytest.MonkeyPatch, is_r
             loss = mm.mean((x @ w - 1) ** 2)
             mm.evaluate(loss)
             losses.append(loss)
-            former.append(ref(w.evaluated()))
+            former.append(ref(w.evaluated_leaf()))
             w = w - 0.1 * mm.grad(loss, w)
         mm.evaluate(w)
         assert sum(one() is not None for one in former) < 10
         v, batches = mm.variable("v", np.ones((500, 10))), []
         for _ in range(20):
             batch = mm.asarray(np.random.default_rng(0).random((250, 500)))
-            batches.append(ref(batch.evaluated()))
+            batches.append(ref(batch.evaluated_leaf()))
             value, gradients = mm.value_and_grad(lambda x=batch, v=v: mm.mean((x @ v) ** 2), [v])
             v -= 0.1 * gradients[v]
             losses.append(value)
@@ -379,5 +379,5 @@ def test_a_fixed_target(kind: str, extent: int) -> None:
         target = mm.stop_gradient(mm.tanh(v @ a))
         v += 0.25
         v += 0.25
-        found = mm.grad(mm.sum((v + target) ** 2), v)
-        np.testing.assert_allclose(found, np.full(v.shape, 2 * (1 + np.tanh(0.5))))
+        result = mm.grad(mm.sum((v + target) ** 2), v)
+        np.testing.assert_allclose(result, np.full(v.shape, 2 * (1 + np.tanh(0.5))))

@@ -87,7 +87,7 @@ def test_gradients_of_products_over_any_axes(axis: int | tuple[int, ...] | None)
     x = np.random.default_rng(0).standard_normal((3, 4, 5))
     x[0, 1, 2] = x[0, 1, 3] = x[2, 2, 2] = 0
     weights = np.random.default_rng(1).standard_normal(np.prod(x, axis=axis).shape)
-    found = mm.grad(lambda y: (mm.prod(y, axis=axis) * mm.asarray(weights)).sum())(mm.asarray(x))
+    result = mm.grad(lambda y: (mm.prod(y, axis=axis) * mm.asarray(weights)).sum())(mm.asarray(x))
     step = 1e-6
     for i in [(0, 1, 2), (0, 1, 3), (2, 2, 2), (1, 0, 4), (0, 1, 0)]:
         sides = []
@@ -95,7 +95,7 @@ def test_gradients_of_products_over_any_axes(axis: int | tuple[int, ...] | None)
             moved = x.copy()
             moved[i] += sign * step
             sides.append((np.prod(moved, axis=axis) * weights).sum())
-        assert float(found[i]) == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-8)
+        assert float(result[i]) == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-8)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -106,8 +106,8 @@ def test_gradients_of_products_split_over_workers(workers: int) -> None:
     alone = np.asarray(expected(mm.asarray(x)))
     with current("shared", workers):
         for layout in (mm.Layout.split(0), mm.Layout.split(1), mm.Layout.replicated()):
-            found = expected(mm.asarray(x, layout=layout))
-            np.testing.assert_allclose(found, alone, rtol=1e-12)
+            actual = expected(mm.asarray(x, layout=layout))
+            np.testing.assert_allclose(actual, alone, rtol=1e-12)
 
 
 def test_angles_and_lengths_at_the_origin() -> None:
@@ -153,7 +153,7 @@ def test_gradients_of_gradients_by_results_between(kind: str, n: int, look: bool
         if look:
             y.numpy()
         (slope,) = mm.grad(mm.sum(mm.sin(y) * weights), [x])
-        found = mm.grad(mm.sum(slope * slope), y)
+        actual = mm.grad(mm.sum(slope * slope), y)
         inner = torch.tensor(data, requires_grad=True)
         if kind == "loop":
             outer = inner
@@ -166,4 +166,4 @@ def test_gradients_of_gradients_by_results_between(kind: str, n: int, look: bool
             (torch.sin(outer) * torch.tensor(weights)).sum(), [inner], create_graph=True
         )
         (expected,) = torch.autograd.grad((first * first).sum(), [outer])
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9)
+        np.testing.assert_allclose(actual.numpy(), expected.numpy(), rtol=1e-9)

@@ -37,13 +37,13 @@ def test_other_elements_keep_their_values(name: str, kind: str, workers: int) ->
                     FUNCTIONS[name](np, x, out=expected, where=mask)
                 except TypeError:
                     continue
-                found = mm.asarray(out)
+                actual = mm.asarray(out)
                 try:
-                    FUNCTIONS[name](mm, mm.asarray(x), out=found, where=mm.asarray(mask))
+                    FUNCTIONS[name](mm, mm.asarray(x), out=actual, where=mm.asarray(mask))
                 except TypeError:  # magmath refuses what would lose more than NumPy's rule says
                     continue
-                np.testing.assert_array_equal(found.numpy()[~mask], out[~mask])
-                np.testing.assert_allclose(found, expected, rtol=1e-3)  # roots of int8 are float16
+                np.testing.assert_array_equal(actual.numpy()[~mask], out[~mask])
+                np.testing.assert_allclose(actual, expected, rtol=1e-3)  # roots of int8 are float16
                 checked += 1
     assert checked >= 15
 

@@ -99,11 +99,11 @@ def test_statistics_need_no_more_range_than_their_results(name: str, kind: tuple
             mm.linalg.vector_norm: np.linalg.vector_norm(values, axis=1),
         }  # fmt: skip
         for function, expected in known.items():
-            found = function(x, axis=1)
-            assert found.dtype.name == name or not np.iscomplexobj(expected)
+            actual = function(x, axis=1)
+            assert actual.dtype.name == name or not np.iscomplexobj(expected)
             if np.abs(expected).max() < mm.finfo(x.dtype).max:
                 limit = 4 * mm.finfo(x.dtype).eps
-                np.testing.assert_allclose(found.numpy(), expected, rtol=limit, atol=200 * limit)
+                np.testing.assert_allclose(actual.numpy(), expected, rtol=limit, atol=200 * limit)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -117,8 +117,8 @@ def test_variances_of_fewer_values_than_correction_are_numpys(
         expected = values.var(1, ddof=correction)
     few = count <= correction
     with pytest.warns(RuntimeWarning, match="var") if few else nullcontext():
-        found = mm.var(mm.asarray(values), axis=1, correction=correction)
-    check(found, expected)
+        actual = mm.var(mm.asarray(values), axis=1, correction=correction)
+    check(actual, expected)
 
 
 def test_sums_of_small_integers_are_wide() -> None:

@@ -23,10 +23,10 @@ ENDS: list[tuple[Any, Any]] = [
 def check(name: str, *given: Any, **options: Any) -> None:
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(*given, **options)
-    found = getattr(mm, name)(*given, **options)
+    actual = getattr(mm, name)(*given, **options)
     if not isinstance(expected, tuple):
-        expected, found = (expected,), (found,)
-    for one, other in zip(expected, found, strict=True):
+        expected, actual = (expected,), (actual,)
+    for one, other in zip(expected, actual, strict=True):
         values = other.numpy() if isinstance(other, mm.Array) else np.asarray(other)
         assert values.shape == np.shape(one)
         np.testing.assert_allclose(values, one, rtol=2e-6, atol=1e-6)

@@ -46,10 +46,10 @@ def test_derivatives_of_lgamma(kind: Any, data: st.DataObject) -> None:
         known += [special.polygamma(n, np.abs(values)) for n in range(4)]
         np.testing.assert_allclose(mm.lgamma(x).numpy(), known[0], rtol=1e-9, atol=1e-12)
         y = mm.abs(x)
-        found = mm.lgamma(y)
+        actual = mm.lgamma(y)
         for order, expected in enumerate(known[1:]):
-            found = mm.grad(mm.sum(found), y)
-            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+            actual = mm.grad(mm.sum(actual), y)
+            np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-9)
             np.testing.assert_allclose(mm.polygamma(order, y).numpy(), expected, rtol=1e-9)
         theirs = torch.polygamma(1, torch.tensor(values)).numpy()
         np.testing.assert_allclose(mm.polygamma(1, x).numpy(), theirs, rtol=1e-6)
@@ -96,10 +96,10 @@ def test_products_of_truth_values(kind: Any, data: st.DataObject) -> None:
             (mm.outer(z, z), np.outer(c, c)), (mm.zeros((2, 0), bool) @ mm.zeros((0, 3), bool),
                                                np.zeros((2, 3), bool)),
         )  # fmt: skip
-        mm.evaluate(*[found for found, _ in pairs])  # as one program
-        for found, known in pairs:
-            np.testing.assert_array_equal(found.numpy(), known)
-            assert found.dtype.name == known.dtype.name
+        mm.evaluate(*[actual for actual, _ in pairs])  # as one program
+        for actual, known in pairs:
+            np.testing.assert_array_equal(actual.numpy(), known)
+            assert actual.dtype.name == known.dtype.name
 
 
 def test_parts_of_complex_numbers_keep_their_type() -> None:
@@ -120,16 +120,16 @@ def test_distances(kind: Any, data: st.DataObject) -> None:
         b[: min(m, 1)] = a[: min(n, 1)]  # a distance of 0
         x, y = _placed(data, a), _placed(data, b)
         s, t = (torch.tensor(values, requires_grad=True) for values in (a, b))
-        found, known = mm.cdist(x, y, p=p), torch.cdist(s, t, p=p)
+        actual, known = mm.cdist(x, y, p=p), torch.cdist(s, t, p=p)
         tolerance = {"rtol": 1e-6, "atol": 1e-5}  # √ε · 100 where vectors are equal
-        np.testing.assert_allclose(found.numpy(), known.detach().numpy(), **tolerance)
+        np.testing.assert_allclose(actual.numpy(), known.detach().numpy(), **tolerance)
         if p >= 1 and m * n:
             scipy = cdist(a, b, "chebyshev" if p == np.inf else "minkowski", **_power(p))
-            np.testing.assert_allclose(found.numpy(), scipy, **tolerance)
+            np.testing.assert_allclose(actual.numpy(), scipy, **tolerance)
         if p not in (1, 2, 3.5) or not m * n:
             return
         weights = _random(data, m, n)
-        ours = mm.grad(mm.sum(found * weights), [x, y])
+        ours = mm.grad(mm.sum(actual * weights), [x, y])
         theirs = torch.autograd.grad((known * torch.tensor(weights)).sum(), [s, t])
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one.numpy(), other.numpy(), **tolerance)
@@ -200,8 +200,8 @@ def test_logit(kind: Any, data: st.DataObject) -> None:
         inside = 1 / (1 + np.exp(-3 * _random(data, 5, 4)))
         _check_derivatives(mm.logit, torch.logit, inside, special.logit(inside))
         ends = [0.0, 1.0, -0.1, 1.1, 0.5, 0.5 + 1e-13, 0.25, 0.75, 1e-300, 1 - 1e-16, np.nan]
-        found = mm.logit(_placed(data, np.array(ends))).numpy()
-        np.testing.assert_allclose(found, special.logit(ends), rtol=1e-14)
+        result = mm.logit(_placed(data, np.array(ends))).numpy()
+        np.testing.assert_allclose(result, special.logit(ends), rtol=1e-14)
         small = np.float32([0.1, 0.499, 0.9])
         np.testing.assert_allclose(mm.logit(mm.asarray(small)), special.logit(small), rtol=1e-6)
         slope = mm.grad(lambda x: mm.sum(mm.logit(x)))(mm.asarray(np.array([0.0, 1.0, 0.5])))

@@ -33,8 +33,8 @@ def test_factorizations(name: str, backwards: bool, kind: str, workers: int) -> 
         x = mm.asarray(a + a.T)
 
         def read() -> None:
-            found = [*getattr(mm.linalg, name)(x)]
-            for part in reversed(found) if backwards else found:
+            result = [*getattr(mm.linalg, name)(x)]
+            for part in reversed(result) if backwards else result:
                 part.numpy()
 
         assert operations(read)[name] == 1

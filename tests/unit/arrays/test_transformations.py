@@ -41,16 +41,16 @@ def on_magmath(value: Any) -> Any:
     return mm.asarray(value)
 
 
-def check_tree(found: Any, expected: Any) -> None:
-    assert type(found) is type(expected) or isinstance(found, mm.Array)
+def check_tree(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected) or isinstance(actual, mm.Array)
     if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        found, expected = list(found.values()), list(expected.values())
+        assert list(actual) == list(expected)
+        actual, expected = list(actual.values()), list(expected.values())
     if isinstance(expected, (list, tuple)):
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(actual, expected, strict=True):
             check_tree(one, other)
     else:
-        check(found, expected.detach().numpy(), 1e-10)
+        check(actual, expected.detach().numpy(), 1e-10)
 
 
 PARAMETERS = {"w": W, "rest": [RANDOM.normal(size=4), (RANDOM.normal(size=(4,)),)]}
@@ -156,7 +156,7 @@ def test_training_with_running_statistics_and_noise(
 
     mm.random.seed(7)
     run = mm.compile(step) if compiled else step
-    found = [float(run()[0]) for _ in range(4)]
+    actual = [float(run()[0]) for _ in range(4)]
     mm.random.seed(7)
     held = [torch.tensor(W, requires_grad=True), torch.zeros(4, dtype=torch.float64)]
     held[1].requires_grad_()
@@ -169,7 +169,7 @@ def test_training_with_running_statistics_and_noise(
         slopes = torch.autograd.grad(value, held)
         held = [(p - 0.1 * s).detach().requires_grad_() for p, s in zip(held, slopes, strict=True)]
         expected.append(value.item())
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
     check(w, held[0].detach().numpy(), 1e-10)
     check(mean, running, 1e-10)
 
@@ -241,7 +241,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize("kind", ["inline", "planned", "shared", "messages", "exact"])
 def test_recomputed_networks_have_the_same_gradients(kind: str) -> None:
     with current(kind, 1 if kind in ("inline", "planned") else 3):
-        found = []
+        result = []
         for wrap in (plain, mm.remat, lambda f: mm.remat(mm.remat(f))):
             loss, variables = network(8, 4, wrap)
             for transform in (plain, mm.compile):
@@ -251,9 +251,9 @@ def test_recomputed_networks_have_the_same_gradients(kind: str) -> None:
                         *(r := mm.value_and_grad(loss, variables))[1].values(), r[0]
                     ]
                 )  # fmt: skip
-                found.append([x.numpy() for x in step()])
-        for other in found[1:]:
-            for x, y in zip(found[0], other, strict=True):
+                result.append([x.numpy() for x in step()])
+        for other in result[1:]:
+            for x, y in zip(result[0], other, strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
 
 
@@ -415,9 +415,9 @@ def test_a_gradient_does_not_walk_the_steps_before(monkeypatch: pytest.MonkeyPat
     walk = reverse_mode.topological_until
 
     def counted(outputs: Any, ends: Any, *rest: Any) -> Any:
-        found = walk(outputs, ends, *rest)
-        walked.append(len(found))
-        return found
+        actual = walk(outputs, ends, *rest)
+        walked.append(len(actual))
+        return actual
 
     for module in (reverse_mode, source_expression):
         monkeypatch.setattr(module, "topological_until", counted)
@@ -508,8 +508,8 @@ def test_grad_of_a_function_by_variables() -> None:
         return mm.sum(v * v) * w
 
     for given in ([v, w], {"a": v, "b": w}):
-        found = mm.grad(loss, given)
-        assert {x.name: y.tolist() for x, y in found.items()} == {"v": [6.0, 12.0], "w": 5.0}
+        result = mm.grad(loss, given)
+        assert {x.name: y.tolist() for x, y in result.items()} == {"v": [6.0, 12.0], "w": 5.0}
     slopes, count = mm.grad(lambda: (loss(), 7), [w], has_aux=True)
     assert (slopes[w].tolist(), count) == (5.0, 7)
     with pytest.raises(TypeError, match=r"grad: needs variables .*given str"):

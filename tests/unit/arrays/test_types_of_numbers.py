@@ -101,16 +101,22 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "heaviside": lambda np, x: np.heaviside(x - 0.1, 0.7),
     "float_power": lambda np, x: np.float_power(x, 0.1),
     "linspace": lambda np, x: np.linspace(x, [0.3, 0.1, 0.7], 4),
+    "block": lambda np, x: np.block([[x, 0.1], [0.1, x]]),
+    "tensorsolve": lambda np, x: np.linalg.tensorsolve(np.asarray(MATRIX), LIST),
+    "histogram with weights": lambda np, x: np.histogram(x, bins=2, weights=LIST)[0],
+    "histogram2d with weights": lambda np, x: np.histogram2d(x, x, bins=2, weights=LIST)[0],
+    "apply_along_axis": lambda np, x: np.apply_along_axis(lambda row: float(row[0]), 0, x),
+    "apply_along_axis to lists": lambda np, x: np.apply_along_axis(lambda row: LIST, 0, x),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_are_converted_to_double_precision(name: str) -> None:
     own, known = CASES[name](mm, mm.asarray(X)), CASES[name](np, X)
-    found = np.asarray(own)
+    actual = np.asarray(own)
     if known is not None and np.asarray(known).dtype.kind in "fc":
-        assert found.dtype == np.asarray(known).dtype
-    np.testing.assert_allclose(found, known, rtol=1e-14, atol=1e-16)
+        assert actual.dtype == np.asarray(known).dtype
+    np.testing.assert_allclose(actual, known, rtol=1e-14, atol=1e-16)
 
 
 TYPED: dict[str, Callable[[Any, Any], Any]] = {
@@ -152,10 +158,10 @@ TYPED: dict[str, Callable[[Any, Any], Any]] = {
 def test_numbers_have_the_digits_of_the_type_that_is_asked_for(name: str, dtype: str) -> None:
     if dtype == "complex128" and name in ("var", "nanvar", "fabs", "ldexp"):
         return  # real functions, and deviations, whose type NumPy leaves real
-    found, known = np.asarray(TYPED[name](mm, dtype)), np.asarray(TYPED[name](np, dtype))
-    assert found.dtype == known.dtype
+    actual, known = np.asarray(TYPED[name](mm, dtype)), np.asarray(TYPED[name](np, dtype))
+    assert actual.dtype == known.dtype
     rtol = 2e-6 if dtype == "float32" else 1e-14
-    np.testing.assert_allclose(found, known, rtol=rtol)
+    np.testing.assert_allclose(actual, known, rtol=rtol)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +186,12 @@ def test_functions_of_numbers_alone_have_their_digits() -> None:
         for x in (-1e300, 0.1, 16777217.0, 3, float("inf")):
             with np.errstate(all="ignore"):
                 expected = getattr(np, name)(x)
-            found = getattr(mm, name)(x)
-            assert type(found) is type(expected.item())
-            np.testing.assert_equal(found, expected.item())
+            actual = getattr(mm, name)(x)
+            assert type(actual) is type(expected.item())
+            np.testing.assert_equal(actual, expected.item())
     for name in ("fmax", "fmin", "heaviside", "logaddexp2", "float_power", "ldexp", "divmod"):
-        found, expected = getattr(mm, name)(16777217.0, 3), getattr(np, name)(16777217.0, 3)
-        np.testing.assert_equal(found, expected)
+        actual, expected = getattr(mm, name)(16777217.0, 3), getattr(np, name)(16777217.0, 3)
+        np.testing.assert_equal(actual, expected)
     assert mm.modf(1e300) == (0.0, 1e300)
     assert mm.frexp(1e300) == np.frexp(1e300)
     assert mm.isneginf(-1e300) is False
@@ -239,11 +245,11 @@ OF_TRUTH_VALUES = ("array_equal", "intersect1d", "digitize", "put", "place", "pu
 )
 def test_integers_take_the_type_of_arrays(name: str, dtype: str) -> None:
     x = np.array([1, 2, 3]).astype(dtype)
-    found = np.asarray(INTEGERS[name](mm, mm.asarray(x)))
+    actual = np.asarray(INTEGERS[name](mm, mm.asarray(x)))
     known = np.asarray(INTEGERS[name](np, x))
-    np.testing.assert_array_equal(found, known)
+    np.testing.assert_array_equal(actual, known)
     if name in ("put", "place", "putmask"):
-        assert found.dtype == known.dtype
+        assert actual.dtype == known.dtype
 
 
 def added_to(np: Any, x: Any) -> None:
@@ -268,9 +274,9 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_integers_of_lists_are_written_into_narrower_arrays(name: str, dtype: str) -> None:
     x = np.array([1, 2, 3]).astype(dtype)
-    found = written(WRITTEN[name])(mm, mm.asarray(x))
-    np.testing.assert_array_equal(found.numpy(), written(WRITTEN[name])(np, x))
-    assert found.dtype.name == dtype
+    result = written(WRITTEN[name])(mm, mm.asarray(x))
+    np.testing.assert_array_equal(result.numpy(), written(WRITTEN[name])(np, x))
+    assert result.dtype.name == dtype
 
 
 TYPES = ["uint8", "int8", "int32", "uint32", "int64", "float16", "float32", "float64", "complex64"]

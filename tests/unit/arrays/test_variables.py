@@ -226,8 +226,8 @@ def test_random_assignments_to_variables_in_any_layout(kind: str, seed: int) -> 
             values = {name: draw.standard_normal(shape) for name in "abc"}
             variables = {name: mm.variable(name, *placed(choice, x)) for name, x in values.items()}
             expected = run(np, values, lambda f: f)
-            found = run(mm, variables, mm.compile)
-            for ours, theirs in zip(found, expected, strict=True):
+            actual = run(mm, variables, mm.compile)
+            for ours, theirs in zip(actual, expected, strict=True):
                 np.testing.assert_allclose(np.asarray(ours), theirs, 1e-9, 1e-9)
 
 

@@ -385,7 +385,7 @@ CUTS: tuple[Callable[[Any], Any], ...] = (
 def test_views_whose_base_has_no_name(cuts: list[int], writes: list[tuple[int, bool]]) -> None:
     """Overlapping views are written as in NumPy after their array is gone."""
     values = numpy.arange(16.0).reshape(4, 4) * (1 + 1j)
-    found = []
+    result = []
     for x in (mm.asarray(values), values.copy()):
         views = {cut: CUTS[cut](x) for cut in cuts}
         del x
@@ -394,8 +394,8 @@ def test_views_whose_base_has_no_name(cuts: list[int], writes: list[tuple[int, b
                 views[cut] += 1.5
             elif cut in views:
                 views[cut][1:] = cut + views[cut][:-1]
-        found.append([numpy.asarray(view) for view in views.values()])
-    for own, counterpart in zip(*found, strict=True):
+        result.append([numpy.asarray(view) for view in views.values()])
+    for own, counterpart in zip(*result, strict=True):
         numpy.testing.assert_array_equal(own, counterpart)
 
 
@@ -437,8 +437,8 @@ def test_arrays_without_a_named_base_are_strided_as_in_numpy(
         return [x, flat, turned]
 
     values = numpy.arange(12.0).reshape(3, 4)
-    for found, expected in zip(program(mm.asarray(values)), program(values.copy()), strict=True):
-        numpy.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(program(mm.asarray(values)), program(values.copy()), strict=True):
+        numpy.testing.assert_array_equal(actual, expected)
 
 
 def test_the_longest_view_takes_the_place_of_its_base() -> None:
@@ -569,13 +569,13 @@ def test_flat_of_a_view_that_is_not_contiguous_is_written(cut: Any) -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)), max_size=12), st.integers(0, 11))
 def test_writes_with_many_views(steps: list[tuple[int, int]], deletion: int) -> None:
     """More than are compared in each write; the array itself loses its name on the way."""
-    found, expected = [
+    actual, expected = [
         {"base": xp.reshape(xp.arange(200.0), (100, 2)) * 1} for xp in (mm, numpy)
     ]  # fmt: skip
-    for x in (found, expected):
+    for x in (actual, expected):
         x |= {"rows": [x["base"][i] for i in range(100)], "columns": x["base"].T}
     for number, (kind, i) in enumerate(steps):
-        for x in (found, expected):
+        for x in (actual, expected):
             if number == deletion:
                 x.pop("base")
             match kind:
@@ -589,11 +589,11 @@ def test_writes_with_many_views(steps: list[tuple[int, int]], deletion: int) -> 
                     x["rows"][i][1] = x["rows"][99 - i][0]
                 case _:
                     x[f"sum {number}"] = x["rows"][i].sum() + x["columns"][1].sum()
-    for name in found:
+    for name in actual:
         for a, b in (
-            zip(found[name], expected[name], strict=True)
+            zip(actual[name], expected[name], strict=True)
             if name == "rows"
-            else [(found[name], expected[name])]
+            else [(actual[name], expected[name])]
         ):
             numpy.testing.assert_array_equal(numpy.asarray(a), b, err_msg=name)
 

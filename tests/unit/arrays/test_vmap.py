@@ -32,13 +32,13 @@ def varied(name: str, case: Case, position: int, size: int) -> torch.Tensor:
     x = case.operands[position]
     if position in FIXED.get(name, ()):
         return torch.stack([x] * size) if size else x.new_empty((0, *x.shape))
-    found = []
+    result = []
     for i in range(size):
         if x.is_floating_point() or x.is_complex():
-            found.append(x * FACTORS[i] if name not in ("parity", "lu_solve") else x)
+            result.append(x * FACTORS[i] if name not in ("parity", "lu_solve") else x)
         else:
-            found.append(torch.from_numpy(np.roll(x.numpy(), i, -1)) if x.ndim else x)
-    return torch.stack(found) if found else x.new_empty((0, *x.shape))
+            result.append(torch.from_numpy(np.roll(x.numpy(), i, -1)) if x.ndim else x)
+    return torch.stack(result) if result else x.new_empty((0, *x.shape))
 
 
 @pytest.mark.parametrize("name", sorted(name for name in ROWS if name != "iota"))
@@ -66,10 +66,10 @@ def test_every_operation_of_a_batch_is_the_stack_of_its_examples(name: str) -> N
 
         expected = [one(*[mm.asarray(x) for x in example]) for example in examples]
         out_axis = min(out_axis, expected[0].ndim)
-        found = mm.vmap(one, tuple(axes), out_axis)(*[mm.asarray(x) for x in given_])
+        actual = mm.vmap(one, tuple(axes), out_axis)(*[mm.asarray(x) for x in given_])
         stacked = mm.stack(expected, axis=out_axis)
-        assert found.dtype == stacked.dtype
-        check_close(found.fetch(), stacked.fetch(), (name, case, axes))
+        assert actual.dtype == stacked.dtype
+        check_close(actual.fetch(), stacked.fetch(), (name, case, axes))
 
     holds()
 
@@ -97,9 +97,9 @@ def both(
     ours: Callable[..., Any], theirs: Callable[..., Any], *args: Any, limit: float = 1e-10
 ) -> None:
     """Assert that two functions of NumPy arrays agree."""
-    found = ours(*[mm.asarray(x) for x in args])
+    actual = ours(*[mm.asarray(x) for x in args])
     expected = theirs(*[torch.from_numpy(np.asarray(x)) for x in args])
-    check(found, expected.numpy(), limit)
+    check(actual, expected.numpy(), limit)
 
 
 def test_gradients_of_each_example(every_pool: object) -> None:
@@ -151,14 +151,14 @@ def test_trees_axes_and_keywords() -> None:
         return {"sum": a + b, "rest": [scale * a, scale]}, shift
 
     a, b = RANDOM.normal(size=(2, 3)), RANDOM.normal(size=(3, 2))
-    found, shift = mm.vmap(
+    result, shift = mm.vmap(
         f,
         in_axes=({"a": 1, "b": [0]}, None),
         out_axes=({"sum": 1, "rest": [0, None]}, -1),
     )({"a": mm.asarray(a), "b": [mm.asarray(b)]}, mm.asarray(2.0), shift=mm.ones((3, 2)))
-    check(found["sum"], a + b.T)
-    check(found["rest"][0], (2 * a).T)
-    assert found["rest"][1].shape == ()
+    check(result["sum"], a + b.T)
+    check(result["rest"][0], (2 * a).T)
+    assert result["rest"][1].shape == ()
     assert shift.shape == (2, 3)
 
 
@@ -339,8 +339,8 @@ def test_gradients_by_variables_of_a_batched_loss() -> None:
 
 
 def test_no_examples() -> None:
-    found = mm.vmap(lambda x: (mm.tanh(x) @ mm.asarray(WEIGHTS), mm.sort(x)))(mm.zeros((0, 3)))
-    assert [x.shape for x in found] == [(0, 4), (0, 3)]
+    result = mm.vmap(lambda x: (mm.tanh(x) @ mm.asarray(WEIGHTS), mm.sort(x)))(mm.zeros((0, 3)))
+    assert [x.shape for x in result] == [(0, 4), (0, 3)]
 
 
 MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [

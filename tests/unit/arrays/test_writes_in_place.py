@@ -155,12 +155,12 @@ def test_writes_between_readers_views_and_copies(data: st.DataObject) -> None:
     kept: list[Pair] = [(mm.asarray(ones), ones)]
     for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=4, max_size=14)):
         step(x, y, kept, data)
-    for found, known in [*kept, (x, y)]:
-        np.testing.assert_array_equal(np.asarray(found), known)
+    for actual, known in [*kept, (x, y)]:
+        np.testing.assert_array_equal(np.asarray(actual), known)
 
 
 def address(x: mm.Array) -> int:
-    values = x.evaluated().value.local_array()
+    values = x.evaluated_leaf().value.local_array()
     assert values is not None
     return values.ctypes.data  # type: ignore[no-any-return]
 
@@ -242,15 +242,15 @@ def test_gradients_through_writes(data: st.DataObject) -> None:
             x[i] += w
             tx.write(i, tx.tensor[i] + tw)
     sums.append((mm.sum(x * x), (tx.tensor * tx.tensor).sum()))
-    for found, known in sums:
-        assert float(found) == pytest.approx(known.item())
+    for actual, known in sums:
+        assert float(actual) == pytest.approx(known.item())
         if not known.requires_grad:
             continue
         # PyTorch refuses those of overwritten values, and so may magmath.
-        may_refuse = nullcontext() if found is sums[-1][0] else suppress(MagmathError)
+        may_refuse = nullcontext() if actual is sums[-1][0] else suppress(MagmathError)
         (expected,) = torch.autograd.grad(known, tw, retain_graph=True)
         with may_refuse:
-            np.testing.assert_allclose(mm.grad(found, w).numpy(), expected.numpy(), rtol=1e-9)
+            np.testing.assert_allclose(mm.grad(actual, w).numpy(), expected.numpy(), rtol=1e-9)
 
 
 def test_a_gradient_that_needs_an_overwritten_value_is_found_again_or_refused() -> None:

@@ -106,8 +106,8 @@ def test_updates_of_numbers(kind: str, workers: int, compiled: bool, steps: list
         def program(x: Any, start: Any) -> Any:
             return run(mm, steps, x, start)
 
-        found = (mm.compile(program) if compiled else program)(x, x.sum())
-        for one, value in zip(found, expected, strict=True):
+        actual = (mm.compile(program) if compiled else program)(x, x.sum())
+        for one, value in zip(actual, expected, strict=True):
             assert one.dtype == value.dtype
             numpy.testing.assert_allclose(one.numpy(), value, rtol=1e-12)
 

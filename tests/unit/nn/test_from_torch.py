@@ -281,9 +281,9 @@ def check_counterparts(theirs: nn.Module, ours: Any, given: Sequence[torch.Tenso
     before = copy.deepcopy(theirs.state_dict())
     x = [mm.asarray(value) for value in given]
     outputs, expected = ours(*x), theirs(*given)
-    found, leaves = pytree.tree_leaves(outputs), pytree.tree_leaves(expected)
-    assert len(found) == len(leaves)
-    for value, other in zip(found, leaves, strict=True):
+    actual, leaves = pytree.tree_leaves(outputs), pytree.tree_leaves(expected)
+    assert len(actual) == len(leaves)
+    for value, other in zip(actual, leaves, strict=True):
         np.testing.assert_allclose(value.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
     for path, value in theirs.state_dict().items():
         own = ours.state_dict().get(path)
@@ -745,11 +745,11 @@ class Padded(nn.Module):
 
 def test_elements_and_padding_that_removes_some() -> None:
     x, i = torch.arange(15.0).view(3, 5), torch.tensor([[0, 2], [1, 1]])
-    for found, wanted in zip(from_torch(Elements(), x, i)(x, i), Elements()(x, i), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(from_torch(Elements(), x, i)(x, i), Elements()(x, i), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     y = torch.randn(2, 3, 4)
-    for found, wanted in zip(from_torch(Padded(), y)(y), Padded()(y), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(from_torch(Padded(), y)(y), Padded()(y), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
 
 
 class Resized(nn.Module):
@@ -782,8 +782,8 @@ class Resized(nn.Module):
 def test_interpolation_by_factors(mode: str, corners: bool | None) -> None:
     x, factors = torch.randn(2, 3, 6, 5), [1.5, 0.7, 1.3, 2, (2, 1.7)]
     resized = Resized(factors, mode, corners)
-    for found, wanted in zip(from_torch(resized, x)(x), resized(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for actual, wanted in zip(from_torch(resized, x)(x), resized(x), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
     for factor, recompute in itertools.product(factors, (False, True)):
         wanted = F.interpolate(
             x,
@@ -792,10 +792,8 @@ def test_interpolation_by_factors(mode: str, corners: bool | None) -> None:
             align_corners=corners,
             recompute_scale_factor=recompute,
         )
-        found = mm.nn.functional.interpolate(
-            x.numpy(), None, factor, mode, bool(corners), recompute
-        )
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        actual = mm.nn.functional.interpolate(x.numpy(), None, factor, mode, corners, recompute)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
@@ -828,8 +826,8 @@ def test_rows_of_padding_have_no_gradient() -> None:
     words, theirs = torch.tensor([[0, 1, 0]]), nn.Embedding(3, 2, padding_idx=0)
     theirs(words).sum().backward()
     converted = from_torch(theirs, words)
-    (found,) = mm.grad(mm.sum(converted(words)), converted.trainable())
-    np.testing.assert_array_equal(found, theirs.weight.grad)
+    (actual,) = mm.grad(mm.sum(converted(words)), converted.trainable())
+    np.testing.assert_array_equal(actual, theirs.weight.grad)
     ours = mm.nn.Embedding(3, 2, padding_idx=0)
     ours(words)
     assert (ours.weight.numpy()[0] == 0).all()
@@ -899,8 +897,8 @@ def test_spatial_transformers_and_bilinear_layers(mode: str, padding_mode: str) 
         ours(images, features), theirs(images, features).detach(), rtol=1e-4, atol=1e-5
     )
     theirs(images, features).square().sum().backward()
-    found = mm.grad(mm.sum(ours(images, features) ** 2), ours.trainable())
-    for g, p in zip(found, theirs.parameters(), strict=True):
+    actual = mm.grad(mm.sum(ours(images, features) ** 2), ours.trainable())
+    for g, p in zip(actual, theirs.parameters(), strict=True):
         np.testing.assert_allclose(g, p.grad, rtol=1e-3, atol=1e-5)
 
 

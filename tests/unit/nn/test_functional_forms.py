@@ -100,8 +100,8 @@ def test_recurrent_functions(
         continued, _ = function(x, weights, state, bidirectional=bidirectional)
         np.testing.assert_allclose(outputs, expected.detach(), atol=1e-12)
         np.testing.assert_allclose(continued, again.detach(), atol=1e-12)
-        for found, wanted in zip(state, _tuple(last), strict=True):
-            np.testing.assert_allclose(found, wanted.detach(), atol=1e-12)
+        for actual, wanted in zip(state, _tuple(last), strict=True):
+            np.testing.assert_allclose(actual, wanted.detach(), atol=1e-12)
         (slope,) = mm.grad((outputs * outputs).sum(), [weights[-1][0]])
         (expected * expected).sum().backward()
         grad = getattr(theirs, f"weight_ih{suffixes[-1]}").grad
@@ -121,8 +121,8 @@ def test_functions_of_one_step(name: str, bias: bool) -> None:
         function = getattr(f, f"{name.lower()}_cell")
         ours = function(mm.asarray(X[:, 1]), weights, function(mm.asarray(X[:, 0]), weights))
         assert isinstance(ours, tuple) == (name == "LSTM")
-        for found, wanted in zip(_tuple(ours), _tuple(expected), strict=True):
-            np.testing.assert_allclose(found, wanted.detach(), atol=1e-12)
+        for actual, wanted in zip(_tuple(ours), _tuple(expected), strict=True):
+            np.testing.assert_allclose(actual, wanted.detach(), atol=1e-12)
 
 
 def test_dropout_between_layers_is_that_of_training() -> None:
@@ -180,14 +180,14 @@ def test_multi_head_attention(masked: bool, bias: bool, kind: str, workers: int)
     if bias:
         biases = [*theirs.in_proj_bias.detach().chunk(3), theirs.out_proj.bias.detach()]
     with current(kind, workers):
-        found = f.multi_head_attention(
+        actual = f.multi_head_attention(
             *[mm.asarray(x.numpy()) for x in (query, key, value)],
             2,
             [mm.asarray(w.T.numpy()) for w in weights],
             None if biases is None else [mm.asarray(b.numpy()) for b in biases],
             key_mask=padding if masked else None,
         )
-        np.testing.assert_allclose(found, expected.detach(), atol=1e-12)
+        np.testing.assert_allclose(actual, expected.detach(), atol=1e-12)
 
 
 def test_layer_and_function_of_attention_agree() -> None:
@@ -197,8 +197,8 @@ def test_layer_and_function_of_attention_agree() -> None:
         parts = (layer.query, layer.key, layer.value, layer.output)
         expected = layer(x, causal=True)
         weights, biases = [p.weight for p in parts], [p.bias for p in parts]
-        found = f.multi_head_attention(x, x, x, 4, weights, biases, causal=True)
-        np.testing.assert_allclose(found, expected, atol=1e-13)
+        actual = f.multi_head_attention(x, x, x, 4, weights, biases, causal=True)
+        np.testing.assert_allclose(actual, expected, atol=1e-13)
         dropped = f.multi_head_attention(x, x, x, 4, weights, biases, dropout=0.5, training=True)
         assert not np.allclose(dropped, expected)
         with pytest.raises(ShapeError, match="heads must divide the features, was given 3 for 8"):
@@ -235,9 +235,9 @@ def test_a_mask_that_is_added_has_the_type_of_the_scores(dtype: str) -> None:
         x = mm.asarray(X[:, :4], dtype=dtype)
         expected = f.attention_weights(x, x, causal=True)
         for given in (mask, mask.astype("float32"), mm.asarray(mask), mask.tolist()):
-            found = f.attention_weights(x, x, given)
-            assert found.dtype == x.dtype
-            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+            actual = f.attention_weights(x, x, given)
+            assert actual.dtype == x.dtype
+            np.testing.assert_array_equal(actual.numpy(), expected.numpy())
         layer = nn.MultiheadAttention(4, 2)
         y = mm.ones((2, 4, 4), dtype="float32")
         layer.build(y.shape)

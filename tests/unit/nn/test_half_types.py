@@ -46,11 +46,11 @@ def test_averages_of_pooled_windows_are_those_of_float32(
         return F.adaptive_avg_pool(x, 2) if name == "adaptive_avg_pool" else F.global_avg_pool(x)
 
     with current("inline", 1):
-        found = pooled(mm.asarray(x, dtype=dtype))
-        assert str(found.dtype) == dtype
+        actual = pooled(mm.asarray(x, dtype=dtype))
+        assert str(actual.dtype) == dtype
         expected = pooled(mm.asarray(x)).numpy()
         step = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
-        np.testing.assert_allclose(found.astype("float32").numpy(), expected, rtol=1.1 * step)
+        np.testing.assert_allclose(actual.astype("float32").numpy(), expected, rtol=1.1 * step)
 
 
 @pytest.mark.parametrize("dtype", ["float32", *HALF])
@@ -59,9 +59,9 @@ def test_the_share_of_dropped_elements_is_the_rate(dtype: str, rate: float) -> N
     count = 400_000
     with current("inline", 1):
         mm.random.seed(3)
-        found = F.dropout(mm.ones(count, dtype=dtype), rate)
-        assert str(found.dtype) == dtype
-        dropped = float((found.astype("float32").numpy() == 0).mean())
+        result = F.dropout(mm.ones(count, dtype=dtype), rate)
+        assert str(result.dtype) == dtype
+        dropped = float((result.astype("float32").numpy() == 0).mean())
     assert abs(dropped - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
 
 
@@ -74,10 +74,10 @@ def test_means_of_many_losses_are_those_of_float32(dtype: str, options: dict[str
     scores = rounded(draw.normal(size=(90_000, 3)), dtype)
     labels = draw.integers(0, 3, 90_000)
     with current("inline", 1):
-        found = nn.cross_entropy(mm.asarray(scores, dtype=dtype), mm.asarray(labels), **options)
+        actual = nn.cross_entropy(mm.asarray(scores, dtype=dtype), mm.asarray(labels), **options)
         expected = float(nn.cross_entropy(mm.asarray(scores), mm.asarray(labels), **options))
-        assert str(found.dtype) == dtype
-        assert float(found) == pytest.approx(expected, rel=1e-2)
+        assert str(actual.dtype) == dtype
+        assert float(actual) == pytest.approx(expected, rel=1e-2)
         shares = np.full((90_000, 2), 0.5, np.float32)
         logs = mm.asarray(shares * -8, dtype=dtype)
         divergence = nn.kl_divergence(logs, mm.asarray(shares, dtype=dtype), reduction="batchmean")

@@ -209,7 +209,7 @@ def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
     expected = torch.relu(expected) if activation == "relu" else expected
     shaped = None if bias is None else bias.reshape(1, -1, 1, 1)
     problem = replace(
-        problem, epilogue=Epilogue(shaped, residual, activation), version=torch.tensor(1)
+        problem, epilogue=Epilogue(shaped, residual, activation), content_id=torch.tensor(1)
     )
     former = y.clone()
     inner = partial(bind_gemm, tuner=Tuner(enabled=False))
@@ -224,8 +224,10 @@ def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
 
 def test_reordered_filters_follow_their_version() -> None:
     x, w = torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3)
-    y, version = torch.empty(2, 4, 6, 6), torch.tensor(7)
-    problem = ConvolutionProblem("forward", x, w, y, (-1, -1), (1, 1), (1, 1), 1, version=version)
+    y, content_id = torch.empty(2, 4, 6, 6), torch.tensor(7)
+    problem = ConvolutionProblem(
+        "forward", x, w, y, (-1, -1), (1, 1), (1, 1), 1, content_id=content_id
+    )
     assert packed_convolution.can_bind(problem)
     call = packed_convolution.bind(problem, None)
     call()
@@ -233,7 +235,7 @@ def test_reordered_filters_follow_their_version() -> None:
     other = packed_convolution.bind(problem, None)
     assert len([k for k in frozen_filters._by_memory if k[0] == w.data_ptr()]) == 1
     w *= 2
-    version.fill_(8)
+    content_id.fill_(8)
     for run in (other, call):
         run()
         torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))

@@ -28,12 +28,12 @@ def network(loss: Any = "cross_entropy", units: int = 3) -> mm.nn.NeuralNetwork:
 
 def test_validation_data_is_validation() -> None:
     held = X[:10], LABELS[:10]
-    found = [
+    history = [
         network().fit(X, LABELS, epochs=2, **{name: held})
         for name in ("validation", "validation_data")
     ]
-    assert found[0].validation_loss == found[1].validation_loss
-    assert len(found[0].validation_loss) == 2
+    assert history[0].validation_loss == history[1].validation_loss
+    assert len(history[0].validation_loss) == 2
 
 
 @pytest.mark.parametrize("made", [lambda a: a, mm.asarray, lambda a: a.tolist()])
@@ -146,8 +146,8 @@ def test_class_weight_is_the_factor_of_each_sample(pool: str, workers: int, kind
             )
             history = net.fit(X, targets, batch_size=50, class_weight=given, validation_split=0.0)
             assert history.loss[0] == pytest.approx(loss, rel=1e-5)
-            found = net.parameters["0.weight"].numpy()
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+            actual = net.parameters["0.weight"].numpy()
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["binary_cross_entropy_with_logits", "mean_squared_error"])
@@ -243,8 +243,8 @@ def test_sample_weight_in_shuffled_batches(pool: str, workers: int, strategy: st
             X, LABELS, batch_size=16, epochs=2, strategy=strategy, class_weight=WEIGHTS,
             sample_weight=SHARES,
         )  # fmt: skip
-        found = net.parameters["0.weight"].numpy()
-    np.testing.assert_allclose(found, layer.weight.detach().numpy().T, rtol=1e-4, atol=1e-6)
+        result = net.parameters["0.weight"].numpy()
+    np.testing.assert_allclose(result, layer.weight.detach().numpy().T, rtol=1e-4, atol=1e-6)
 
 
 def test_sample_weight_of_a_part_and_of_none() -> None:
@@ -327,5 +327,5 @@ def test_axis_may_be_given_by_position() -> None:
         for axis in (0, 1, -1):
             expected = getattr(torch, name)(torch.from_numpy(x), axis).numpy()
             for module in (mm, mm.nn.functional):
-                found = getattr(module, name)(mm.asarray(x), axis).numpy()
-                np.testing.assert_allclose(found, expected, rtol=1e-6)
+                actual = getattr(module, name)(mm.asarray(x), axis).numpy()
+                np.testing.assert_allclose(actual, expected, rtol=1e-6)

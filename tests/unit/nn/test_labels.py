@@ -31,11 +31,11 @@ def test_the_loss_of_a_label_out_of_range_is_nan_if_it_is_not_known(
             losses = each(mm.asarray(SCORES), mm.asarray(labels)).numpy()
             assert np.flatnonzero(np.isnan(losses)).tolist() == [3]
             assert np.isnan(float(mm.compile(loss)(mm.asarray(SCORES), mm.asarray(labels))))
-        found = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), ignore_index=label)
+        actual = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), ignore_index=label)
         known = torch.nn.functional.cross_entropy(
             torch.tensor(SCORES), torch.tensor(labels.astype(np.int64)), ignore_index=label
         )
-        np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+        np.testing.assert_allclose(float(actual), known.item(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -76,15 +76,15 @@ def test_more_classes_than_the_type_of_the_labels_has_numbers(dtype: type) -> No
     known = torch.nn.functional.cross_entropy(
         torch.tensor(scores), torch.tensor(labels.astype(np.int64))
     )
-    found = nn.cross_entropy(mm.asarray(scores), mm.asarray(labels))
-    np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+    actual = nn.cross_entropy(mm.asarray(scores), mm.asarray(labels))
+    np.testing.assert_allclose(float(actual), known.item(), rtol=1e-12)
     hot = nn.functional.one_hot(mm.asarray(labels), 1000).numpy()
     np.testing.assert_array_equal(hot, np.eye(1000)[labels])
     known = torch.nn.functional.multi_margin_loss(
         torch.tensor(scores), torch.tensor(labels.astype(np.int64))
     )
-    found = nn.hinge(mm.asarray(scores), mm.asarray(labels))
-    np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+    actual = nn.hinge(mm.asarray(scores), mm.asarray(labels))
+    np.testing.assert_allclose(float(actual), known.item(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, ("messages", 3)], ids=lambda kind: kind[0])
@@ -129,8 +129,8 @@ def test_fit_and_evaluate_refuse_labels_out_of_range(
         for operation, call in (("fit", net.fit), ("evaluate", net.evaluate)):
             with pytest.raises(DataError, match=rf"{operation}: labels must be in 0 … 2.*{label}"):
                 call(*given(wrong))
-        found = net.predict(given(wrong)[0])
-        np.testing.assert_array_equal(found, net.predict(x))
+        outputs = net.predict(given(wrong)[0])
+        np.testing.assert_array_equal(outputs, net.predict(x))
         net.fit(*given(y))
 
 

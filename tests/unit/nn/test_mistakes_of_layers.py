@@ -336,7 +336,7 @@ IMAGES = np.ones((1, 1, 4, 4), np.float32)
         (lambda: mm.nn.InstanceNorm()(mm.ones((2, 3, 1, 1))), ShapeError),
         (lambda: mm.nn.BatchNorm(running_moments=False).eval()(mm.ones((1, 3))), ShapeError),
         (lambda: f.interpolate(IMAGES, (6, 6), align_corners=True), OptionError),
-        (lambda: f.interpolate(IMAGES, (6, 6), mode="area", align_corners=False), OptionError),
+        (lambda: f.interpolate(IMAGES, (6, 6), mode="area", align_corners=True), OptionError),
         (
             lambda: f.interpolate(IMAGES, 6, mode="bilinear", recompute_scale_factor=True),
             OptionError,

@@ -221,8 +221,8 @@ def test_a_frozen_network_has_a_value_and_no_gradients() -> None:
         t = case()
         for step in (mm.value_and_grad, mm.optim.LossScale().value_and_grad):
             for call in (step, lambda *args, step=step: mm.compile(lambda: step(*args)[0])()):
-                found = call(t.loss, t.net.freeze().trainable())
-                value, gradients = found if isinstance(found, tuple) else (found, {})
+                result = call(t.loss, t.net.freeze().trainable())
+                value, gradients = result if isinstance(result, tuple) else (result, {})
                 assert float(value) == float(t.loss())
                 assert gradients == {}
         assert mm.grad(t.loss(), t.net.trainable()) == []

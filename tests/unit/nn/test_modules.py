@@ -85,10 +85,10 @@ def test_paths_are_names() -> None:
 
 def test_the_walk_is_kept_until_parts_change() -> None:
     module = outer()
-    found = module._current_inventory()
+    result = module._current_inventory()
     module(mm.asarray(X))
     module.training = False
-    assert module._current_inventory() is found
+    assert module._current_inventory() is result
     module.blocks.append(nn.Parameter(1.0, (2,)))
     assert [p for p, _ in module.named_parameters()][8] == "blocks.2"
     module.head = nn.Dense(7)
@@ -580,3 +580,113 @@ def test_buffers_of_a_file_may_be_infinite(tmp_path: Path) -> None:
     module.save(path)
     with pytest.raises(WeightsError, match="parameter scale holds nan or infinite values"):
         other.load(path)
+
+
+class Scaled(nn.Sequential):  # type: ignore[misc]
+    """A sequence with a parameter and a module of its own, as users of PyTorch write it."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Dense(4))
+        self.scale, self.drop = nn.Parameter(1.0, (4,)), nn.Dropout(0.5)
+
+    def __call__(self, x: mm.Array) -> Any:
+        return self.drop(super().__call__(x) * self.scale)
+
+
+def test_attributes_of_containers_are_parts() -> None:
+    net = Scaled().build((1, 8)).eval()
+    assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias", "scale"]
+    assert not net.drop.training
+    branches = nn.Parallel(nn.Dense(2), nn.Dense(3))
+    branches.extra = nn.Dense(1)
+    assert [path for path, _ in branches.named_modules()] == ["", "0", "1", "extra"]
+
+
+class FrozenMoments(nn.Module):
+    """A module whose batch normalization stays in evaluation mode."""
+
+    def __init__(self) -> None:
+        self.norm = nn.BatchNorm()
+
+    def train(self, mode: bool = True) -> nn.Module:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def __call__(self, x: mm.Array) -> Any:
+        return self.norm(x)
+
+
+def test_inner_modules_may_choose_their_mode() -> None:
+    x, y = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32), np.arange(8) % 3
+    net = nn.Sequential(FrozenMoments(), nn.Dense(3), nn.Dropout(0.5)).build((4, 3))
+    net.eval().train()
+    assert [m.training for m in net.modules()] == [True, True, False, True, True]
+    net(x)
+    trainer = mm.train.Trainer(net, "cross_entropy")
+    trainer.fit(x, y, epochs=2)
+    trainer.fit(x, y, epochs=1)
+    np.testing.assert_array_equal(net[0].norm.running_mean, np.zeros(3))
+    assert [m.training for m in net.modules()] == [True, True, False, True, True]
+
+
+def test_compiled_functions_see_the_flags_of_parameters() -> None:
+    net, rule = nn.Dense(1).build((1, 3)), mm.optim.GradientDescent(0.1)
+
+    @mm.compile
+    def step(x: Any) -> None:
+        rule.update(mm.value_and_grad(lambda: mm.mean(net(x) ** 2), net.trainable())[1])
+
+    x = np.ones((4, 3), np.float32)
+    step(x)
+    weight, bias = net.weight.numpy(), net.bias.numpy()
+    net.weight.trainable = False
+    step(x)
+    np.testing.assert_array_equal(net.weight.numpy(), weight)
+    assert (net.bias.numpy() != bias).all()
+
+
+def test_a_freeze_that_fails_freezes_nothing() -> None:
+    class Tempered(nn.Module):
+        def __init__(self) -> None:
+            self.dense, self.temperature = nn.Dense(1), mm.variable("temperature", 1.0)
+
+        def __call__(self, x: mm.Array) -> Any:
+            return self.dense(x) * self.temperature
+
+    net = Tempered().build((1, 3))
+    with pytest.raises(OptionError, match="always trained"):
+        net.freeze()
+    assert len(net.trainable()) == 3
+
+
+@pytest.mark.parametrize("way", ["build", "call", "fit"])
+def test_an_input_that_does_not_fit_leaves_layers_without_a_shape(way: str) -> None:
+    """So the right input is accepted afterwards, and has the initial values of a new network."""
+    layers = lambda: [nn.Conv2d(2, 3), nn.Flatten(), nn.Dense(3)]  # noqa: E731
+    net, other = (nn.NeuralNetwork(layers(), seed=0) for _ in range(2))
+    wrong = np.zeros((2, 4, 4, 1), np.float32)
+    attempts = {
+        "build": lambda: net.build(wrong.shape),
+        "call": lambda: net.module(wrong),
+        "fit": lambda: net.fit(wrong, np.zeros(2, int)),
+    }
+    with pytest.raises(ShapeError):
+        attempts[way]()
+    net.build((2, 1, 4, 4))
+    other.build((2, 1, 4, 4))
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, other.state_dict()[name])
+
+
+def test_another_module_of_a_network_is_that_of_its_trainer() -> None:
+    x, y = np.ones((6, 4), np.float32), np.arange(6) % 3
+    net = nn.NeuralNetwork([nn.Dense(8), nn.Dense(3)])
+    net.fit(x, y)
+    net.module = nn.Sequential(net.layers[0], nn.Dense(5))
+    assert net.predict(x).shape == (6, 5)
+    net.trainer.module = nn.Sequential(nn.Dense(3)).build((1, 2))
+    assert net.input_shape is None
+    assert net.predict(x[:, :2]).shape == (6, 3)
+    net.fit(x[:, :2], y)
+    assert net.input_shape == (2,)

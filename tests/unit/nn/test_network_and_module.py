@@ -38,8 +38,8 @@ def test_a_network_is_built_as_its_module(name: str) -> None:
         network = nn.NeuralNetwork(layers())
         assert network.build(shape) is network
         module = nn.Sequential(*layers()).build(shape)
-        found = {path: v.shape for path, v in network.parameters.items()}
-        assert found == {path: v.shape for path, v in module.named_parameters()}
+        result = {path: v.shape for path, v in network.parameters.items()}
+        assert result == {path: v.shape for path, v in module.named_parameters()}
         assert network.input_shape == shape[1:]
         assert network.build((9, *shape[1:])) is network
         x, y = np.ones((4, *shape[1:]), np.float32), np.arange(4) % 2
@@ -114,10 +114,10 @@ def test_shapes_that_do_not_fit() -> None:
 def test_missing_names_say_what_to_write(name: str, remedy: str | None) -> None:
     with current("inline"):
         network = nn.NeuralNetwork([nn.Dense(2)])
-        with pytest.raises(AttributeError) as found:
+        with pytest.raises(AttributeError) as actual:
             getattr(network, name)
         expected = f"; write {remedy}" if remedy else ""
-        assert f"'NeuralNetwork' object has no attribute {name!r}{expected}" in str(found.value)
+        assert f"'NeuralNetwork' object has no attribute {name!r}{expected}" in str(actual.value)
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "hinge"])
@@ -149,8 +149,8 @@ def test_the_samples_are_noted_without_a_pool(monkeypatch: pytest.MonkeyPatch) -
         net = nn.NeuralNetwork([nn.Dense(2)])
         with monkeypatch.context() as patch:
             patch.setattr(net.trainer, "fit", fit)
-            with pytest.raises(WorkerLost) as found:
+            with pytest.raises(WorkerLost) as result:
                 net.fit(np.ones((6, 5), np.float32), np.zeros(6, int))
         monkeypatch.undo()
-        assert found.value is lost
+        assert result.value is lost
         assert net.input_shape == (5,)

@@ -56,8 +56,8 @@ def _given(x: Any) -> Any:
     return numpy_helper.to_array(x) if isinstance(x, TensorProto) else x
 
 
-def _check_outputs(case: Any, found: Any, wanted: Any) -> None:
-    for got, want in zip(found, wanted, strict=False):
+def _check_outputs(case: Any, actual: Any, wanted: Any) -> None:
+    for got, want in zip(actual, wanted, strict=False):
         want = numpy_helper.to_array(want) if isinstance(want, TensorProto) else np.asarray(want)
         assert got.dtype.name == want.dtype.name
         assert got.shape == want.shape
@@ -78,9 +78,11 @@ def test_cases_of_the_standard() -> None:
         try:
             module = from_onnx(case.model)
             for inputs, outputs in case.data_sets:
-                found = module(*[_given(x) for x in inputs])
+                result = module(*[_given(x) for x in inputs])
                 if "zero_ratio" in case.name or not any(name in case.name for name in DRAWN):
-                    _check_outputs(case, found if isinstance(found, tuple) else (found,), outputs)
+                    _check_outputs(
+                        case, result if isinstance(result, tuple) else (result,), outputs
+                    )
             right += 1
         except MagmathError as error:
             if not any(part in str(error) for part in UNKNOWN):
@@ -271,13 +273,13 @@ def test_a_written_model_computes_what_the_module_computes(name: str, tmp_path: 
         ]
         wanted = [np.asarray(x) for x in flatten(module(*given))[0]]
         back = again(*given)
-        found = {"again": [np.asarray(x) for x in (back if isinstance(back, tuple) else (back,))]}
+        actual = {"again": [np.asarray(x) for x in (back if isinstance(back, tuple) else (back,))]}
         if np.prod(shapes[0]) < 2000:  # the reference implementation loops in Python
             reference = ReferenceEvaluator(str(tmp_path / "x.onnx"))
-            found["reference"] = reference.run(
+            actual["reference"] = reference.run(
                 None, dict(zip(reference.input_names, given, strict=True))
             )
-        for runtime, outputs in found.items():
+        for runtime, outputs in actual.items():
             for i, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
                 assert got.dtype == want.dtype, (runtime, i)
                 np.testing.assert_allclose(
@@ -380,10 +382,10 @@ def test_axes_that_are_open(name: str, tmp_path: Path) -> None:
         x = _input(random, other, np.float32)
         wanted = [np.asarray(y) for y in flatten(module(x))[0]]
         back = again(x)
-        found = [[np.asarray(y) for y in (back if isinstance(back, tuple) else (back,))]]
+        actual = [[np.asarray(y) for y in (back if isinstance(back, tuple) else (back,))]]
         if np.prod(other) < 2000:
-            found.append(reference.run(None, {"input": x}))
-        for outputs in found:
+            actual.append(reference.run(None, {"input": x}))
+        for outputs in actual:
             for got, want in zip(outputs, wanted, strict=True):
                 assert got.dtype == want.dtype
                 np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
@@ -828,9 +830,9 @@ def test_written_operations_have_types_that_onnx_has_or_are_refused(
             assert "element types" in message or "no equal" in message, (i, message)
             continue
         names = [one.name for one in model.graph.input]
-        (found,) = ReferenceEvaluator(model).run(None, dict(zip(names, (x, y), strict=True)))
-        assert found.dtype == wanted.dtype, i
-        np.testing.assert_allclose(found, wanted, rtol=2e-3, err_msg=str(i))
+        (actual,) = ReferenceEvaluator(model).run(None, dict(zip(names, (x, y), strict=True)))
+        assert actual.dtype == wanted.dtype, i
+        np.testing.assert_allclose(actual, wanted, rtol=2e-3, err_msg=str(i))
         written += 1
     assert written >= 8
 
@@ -926,10 +928,10 @@ def test_factors_of_normalizations_broadcast(operator: str, shape: Any, dtype: A
     centred = wide - wide.mean((1, 2), keepdims=True) if is_layer else wide
     wanted = centred / np.sqrt(np.square(centred).mean((1, 2), keepdims=True) + 1e-5) * scale
     wanted = wanted + bias if is_layer else wanted
-    found = from_onnx(model)(values)
-    assert found.dtype.name == np.dtype(dtype).name
+    actual = from_onnx(model)(values)
+    assert actual.dtype.name == np.dtype(dtype).name
     tolerance = 4 * np.finfo(dtype).eps
-    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=4 * tolerance)
+    np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=4 * tolerance)
 
 
 @pytest.mark.parametrize("declared", ["int8", "int32", "uint8", "int64", "float16", "float64"])
@@ -938,9 +940,9 @@ def test_python_numbers_take_the_type_of_the_input(declared: str) -> None:
     x = helper.make_tensor_value_info("x", element, None)
     module = from_onnx(_model([helper.make_node("Identity", ["x"], ["y"])], [x], ["y"], {}))
     for given in (7, [[101, 7, 64]], (1, True)):
-        found = module(given)
-        assert found.dtype.name == declared
-        np.testing.assert_array_equal(found, np.asarray(given))
+        result = module(given)
+        assert result.dtype.name == declared
+        np.testing.assert_array_equal(result, np.asarray(given))
     if declared == "float64":
         assert float(module(0.1)) == 0.1  # without float32 between
     elif not declared.startswith("float"):

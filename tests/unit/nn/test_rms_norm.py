@@ -38,8 +38,8 @@ def test_outputs_and_gradients(
         sources = [x, *ours.parameters()]
         slopes = mm.grad(mm.sum(mm.sin(y)), sources)
         expected = torch.autograd.grad(known.sin().sum(), [t, *theirs.parameters()])
-        for found, other in zip(slopes, expected, strict=True):
-            np.testing.assert_allclose(found.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
+        for actual, other in zip(slopes, expected, strict=True):
+            np.testing.assert_allclose(actual.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
 
 
 def test_other_shapes_are_refused() -> None:

@@ -67,12 +67,12 @@ def train_both(ours: nn.Module, theirs: torch.nn.Module, way: str) -> None:
 
 
 def check_equal(ours: nn.Module, theirs: torch.nn.Module) -> None:
-    found = {k.replace("variance", "var"): v.numpy() for k, v in ours.state_dict().items()}
+    actual = {k.replace("variance", "var"): v.numpy() for k, v in ours.state_dict().items()}
     for name, value in theirs.state_dict().items():
-        if name in found:
+        if name in actual:
             expected = value.T if name == "1.weight" else value
-            np.testing.assert_allclose(found.pop(name), expected, rtol=1e-9, atol=1e-10)
-    assert not found
+            np.testing.assert_allclose(actual.pop(name), expected, rtol=1e-9, atol=1e-10)
+    assert not actual
     x = X[:5] + 1
     outputs = theirs.eval()(torch.from_numpy(x)).detach()
     np.testing.assert_allclose(ours.eval()(x), outputs, rtol=1e-9, atol=1e-9)

@@ -107,8 +107,8 @@ def test_recurrent_layers(
         expected, last = theirs(tensor(X))
         last = last if isinstance(last, tuple) else (last,)
         np.testing.assert_allclose(outputs, expected.detach(), atol=1e-12)
-        for found, wanted in zip(state, last, strict=True):
-            np.testing.assert_allclose(found, wanted.detach(), atol=1e-12)
+        for actual, wanted in zip(state, last, strict=True):
+            np.testing.assert_allclose(actual, wanted.detach(), atol=1e-12)
         again, _ = ours(x, state)  # continues from the last state
         continued, _ = theirs(tensor(X), last if name == "LSTM" else last[0])
         np.testing.assert_allclose(again, continued.detach(), atol=1e-12)
@@ -140,8 +140,8 @@ def test_cells(name: str, compiled: bool, kind: str, workers: int) -> None:
         theirs.weight_hh.data = tensor(part.hidden_weight).T.contiguous()
         theirs.bias_ih.data, theirs.bias_hh.data = tensor(part.input_bias), tensor(part.hidden_bias)
         wanted = theirs(tensor(X)[:, 0])
-        for found, expected in zip(*[(z,) if name != "LSTM" else z for z in (first, wanted)]):  # noqa: B905
-            np.testing.assert_allclose(found, expected.detach(), atol=1e-12)
+        for actual, expected in zip(*[(z,) if name != "LSTM" else z for z in (first, wanted)]):  # noqa: B905
+            np.testing.assert_allclose(actual, expected.detach(), atol=1e-12)
 
         def loss(x: Any) -> Any:
             state = None
@@ -165,9 +165,9 @@ def test_cells(name: str, compiled: bool, kind: str, workers: int) -> None:
             np.testing.assert_allclose(slope, grad, atol=1e-10)
 
 
-def _listed(found: Any) -> Any:
+def _listed(result: Any) -> Any:
     """A loss and its gradients, in the order of the parameters."""
-    total, slopes = found
+    total, slopes = result
     return total, list(slopes.values()) if isinstance(slopes, dict) else slopes
 
 
@@ -186,9 +186,9 @@ def test_decoder_layers(kind: str, workers: int, norm_first: bool) -> None:
             tensor(X[:, :5]), tensor(X * 0.5), tgt_mask=causal,
             memory_key_padding_mask=torch.from_numpy(~padding),
         )  # fmt: skip
-        found = ours(x, memory, causal=True, memory_key_mask=padding)
-        np.testing.assert_allclose(found, expected.detach(), atol=1e-12)
-        loss = (found * found).sum()
+        actual = ours(x, memory, causal=True, memory_key_mask=padding)
+        np.testing.assert_allclose(actual, expected.detach(), atol=1e-12)
+        loss = (actual * actual).sum()
         (expected * expected).sum().backward()
         dense = mm.grad(loss, [ours.first.weight, ours.memory_attention.output.weight])
         np.testing.assert_allclose(dense[0], theirs.linear1.weight.grad.T, atol=1e-10)
@@ -236,8 +236,8 @@ def test_attention_function(kind: str, workers: int, causal: bool) -> None:
         *map(torch.from_numpy, (q, k, v)), is_causal=causal
     )
     with current(kind, workers):
-        found = F.scaled_dot_product_attention(*map(mm.asarray, (q, k, v)), causal=causal)
-        np.testing.assert_allclose(found, expected, atol=1e-12)
+        actual = F.scaled_dot_product_attention(*map(mm.asarray, (q, k, v)), causal=causal)
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 def _masks(form: str) -> Any:
@@ -274,9 +274,9 @@ def test_queries_without_keys(kind: str, workers: int, way: str, form: str) -> N
         def norm(*xs: mm.Array) -> mm.Array:
             return sum(mm.sum(g**2) for g in mm.grad(loss, argnums=(0, 1, 2))(*xs))
 
-        found = F.scaled_dot_product_attention(*arrays, mask)
+        actual = F.scaled_dot_product_attention(*arrays, mask)
         numbers = {"argnums": (0, 1, 2)}
-        return found, mm.grad(loss, **numbers)(*arrays), mm.grad(norm, **numbers)(*arrays)
+        return actual, mm.grad(loss, **numbers)(*arrays), mm.grad(norm, **numbers)(*arrays)
 
     with current(kind, workers):
         run = mm.compile(derivatives) if way == "compiled" else derivatives
@@ -401,12 +401,12 @@ def test_key_masks_exclude_padding() -> None:
     causal = np.tril(np.ones((4, 4), bool))
     added = draw.normal(size=(4, 4))
     for mask in (None, causal, added):
-        found = attention(x, mask=mask, key_mask=kept).numpy()
+        actual = attention(x, mask=mask, key_mask=kept).numpy()
         for row, length in enumerate(lengths):
             short = x[row : row + 1, :length]
             part = None if mask is None else mask[:length, :length]
             expected = attention(short, mask=part).numpy()
-            np.testing.assert_allclose(found[row, :length], expected[0], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(actual[row, :length], expected[0], rtol=1e-9, atol=1e-12)
     layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0)
     padded = mm.where(mm.asarray(kept)[:, :, None], x, 7.0)
     first, second = (layer(y, key_mask=kept).numpy()[kept] for y in (x, padded))

@@ -63,8 +63,8 @@ def test_learning_rates_are_those_of_the_epochs(tmp_path: Path) -> None:
     net = mm.nn.Sequential([mm.nn.Dense(4)])
     trainer = mm.train.Trainer(net, optimizer=mm.optim.GradientDescent(rate))
     trainer.fit(X, Y, epochs=6, batch_size=20, callbacks=[mm.train.TensorBoard(tmp_path)])
-    found = [value for _, value in _numbers(_read(tmp_path, "training"), "epoch/learning rate")]
-    np.testing.assert_allclose(found, [0.5, 0.5, 0.05, 0.05, 0.005, 0.005], rtol=1e-6)
+    result = [value for _, value in _numbers(_read(tmp_path, "training"), "epoch/learning rate")]
+    np.testing.assert_allclose(result, [0.5, 0.5, 0.05, 0.05, 0.005, 0.005], rtol=1e-6)
 
 
 def test_a_second_fit_goes_on(tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def take_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
 
 
 def check_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
-    found = [v.numpy() for v in ours.parameters()]
+    actual = [v.numpy() for v in ours.parameters()]
     expected = [p.detach().numpy() for p in theirs.parameters()]
-    for (name, _), a, b in zip(ours.named_parameters(), found, expected, strict=True):
+    for (name, _), a, b in zip(ours.named_parameters(), actual, expected, strict=True):
         b = b.T if a.shape != b.shape or (name.endswith("weight") and _is_dense(ours, name)) else b
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10, err_msg=name)
     running = [v for k, v in theirs.named_buffers() if "running" in k]
@@ -170,9 +170,9 @@ def test_loss_and_gradients(case: str, kind: str, workers: int) -> None:
         )
         slopes = torch.autograd.grad(expected, list(theirs.parameters()))
         loss = nn.cross_entropy(ours(mm.asarray(x)), mm.asarray(LABELS))
-        found = mm.grad(loss, ours.trainable())
+        actual = mm.grad(loss, ours.trainable())
         np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-10)
-        for (name, _), a, b in zip(ours.named_parameters(), found, slopes, strict=True):
+        for (name, _), a, b in zip(ours.named_parameters(), actual, slopes, strict=True):
             value = b.numpy().T if _is_dense(ours, name) and b.ndim == 2 else b.numpy()
             np.testing.assert_allclose(a.numpy(), value, rtol=1e-9, atol=1e-10, err_msg=name)
 
@@ -187,8 +187,8 @@ def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
     with current(kind, workers):
         ours, theirs, x = built(case)
         expected = torch_losses(theirs, x)
-        found = train(ours, x, way)
-        np.testing.assert_allclose(found, expected, rtol=1e-7)
+        actual = train(ours, x, way)
+        np.testing.assert_allclose(actual, expected, rtol=1e-7)
         check_weights(ours, theirs)
         theirs.eval()
         outputs = ours.eval()(mm.asarray(x))
@@ -279,9 +279,9 @@ def test_activations(name: str, kind: str, workers: int) -> None:
 def test_gated_linear_units(axis: int) -> None:
     values = DRAW.normal(size=(4, 6, 2))
     with current("inline"):
-        found = nn.GLU(axis)(mm.asarray(values)).numpy()
+        actual = nn.GLU(axis)(mm.asarray(values)).numpy()
         expected = torch.nn.functional.glu(torch.from_numpy(values), axis).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-14)
+        np.testing.assert_allclose(actual, expected, rtol=1e-14)
         with pytest.raises(ShapeError, match=r"axis 0 into two halves, was given shape \(3, 6, 2"):
             nn.functional.glu(mm.asarray(values[:3]), 0)
 
@@ -289,11 +289,11 @@ def test_gated_linear_units(axis: int) -> None:
 def test_gelu_by_tanh() -> None:
     values = torch.linspace(-4, 4, 50, dtype=torch.float64)
     with current("inline"):
-        found = nn.GELU(approximate="tanh")(mm.asarray(values.numpy()))
+        actual = nn.GELU(approximate="tanh")(mm.asarray(values.numpy()))
         expected = torch.nn.functional.gelu(values, approximate="tanh").numpy()
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-9, atol=1e-12)
         with pytest.raises(ValueError, match="'none' or 'tanh', was given True"):
-            nn.functional.gelu(found, approximate=True)
+            nn.functional.gelu(actual, approximate=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

@@ -102,15 +102,15 @@ def test_every_network_has_its_rows() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_maps_have_the_sizes_of_the_papers(name: str) -> None:
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     with current("inline"), _zeros_at_first():
         network = zoo.NETWORKS[name]()
         inputs = abstract_arrays("test", [(1, *zoo.NETWORKS[name].image)], None)
-        with forward_hook(lambda _, y: found.append(y.shape[1:])):
+        with forward_hook(lambda _, y: result.append(y.shape[1:])):
             trace_call(network, inputs)
-    following = iter(found)
+    following = iter(result)
     for shape in SHAPES[name]:
-        assert shape in following, (shape, found)
+        assert shape in following, (shape, result)
 
 
 # one step ----------------------------------------------------------------------------------------
@@ -214,14 +214,14 @@ def _check_step(
         _check_close(network(mm.asarray(x)).numpy(), counterpart(x).numpy(), limit, "scores")
 
 
-def _check_close(found: Any, expected: Any, limit: float, what: str) -> None:
+def _check_close(actual: Any, expected: Any, limit: float, what: str) -> None:
     scale = max(1e-2, float(np.abs(expected).max(initial=0)))
-    np.testing.assert_allclose(found, expected, rtol=limit, atol=limit * scale, err_msg=what)
+    np.testing.assert_allclose(actual, expected, rtol=limit, atol=limit * scale, err_msg=what)
 
 
-def _check_most(found: Any, expected: Any, limit: float, what: str) -> None:
+def _check_most(actual: Any, expected: Any, limit: float, what: str) -> None:
     """Compare gradients of which rounding may change some elements."""
-    change = float(np.linalg.norm(found - expected))
+    change = float(np.linalg.norm(actual - expected))
     assert change <= MAX_CHANGE * float(np.linalg.norm(expected)) + limit, what
 
 

@@ -126,13 +126,13 @@ LEVELS = (Level("host", 4, 10.0, 1.0), Level("network", 0, 2.0, 3.0))
 def test_ring_is_limited_by_the_slowest_port():
     # 8 workers in two hosts: each of 7 steps takes the latency of the network, and an eighth of the
     # bytes passes the port of a host.
-    found = {
+    result = {
         cost.algorithm.name: (cost.fixed_seconds, cost.seconds_per_byte)
         for cost in algorithm_costs(LEVELS, "allgather", Group(8, 1, 8))
     }
-    assert found["ring"] == pytest.approx((7 * 3.0, 7 / 8 / 2.0))
+    assert result["ring"] == pytest.approx((7 * 3.0, 7 / 8 / 2.0))
     # Level by level: half of the bytes between hosts, then three quarters within a host.
-    assert found["hierarchical"] == pytest.approx((3.0 + 2 * 1.0, 1 / 2 / 2.0 + 3 / 4 / 10.0))
+    assert result["hierarchical"] == pytest.approx((3.0 + 2 * 1.0, 1 / 2 / 2.0 + 3 / 4 / 10.0))
 
 
 def test_groups_with_a_stride_share_the_port_of_a_host():

@@ -27,8 +27,8 @@ def test_without_a_network_it_lists_what_there_is(capsys):
     assert "k80-fdr" in printed
     assert "here" in printed
     assert main(["plan", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    lines = (f"{kind}: {', '.join(names)}\n" for kind, names in found.items())
+    content = json.loads(capsys.readouterr().out)
+    lines = (f"{kind}: {', '.join(names)}\n" for kind, names in content.items())
     assert printed == "".join(lines)
 
 
@@ -43,11 +43,13 @@ def test_a_plan_for_a_machine_that_was_not_measured_says_so(capsys, monkeypatch)
 def test_json_is_one_object_on_the_standard_output(capsys):
     arguments = ["plan", "lenet5", "--machine", "dgx-h200", "--workers", "4", "--batch", "64"]
     assert main([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["network"], found["workers"], found["batch"]) == ("lenet5", 4, 64)
-    assert found["seconds"] <= min(found["strategies"].values())
-    assert found["parameter_bytes"] == 4 * 61_706
-    assert sum(layer["memory"] for layer in found["layers"]) == pytest.approx(found["memory_bytes"])
+    content = json.loads(capsys.readouterr().out)
+    assert (content["network"], content["workers"], content["batch"]) == ("lenet5", 4, 64)
+    assert content["seconds"] <= min(content["strategies"].values())
+    assert content["parameter_bytes"] == 4 * 61_706
+    assert sum(layer["memory"] for layer in content["layers"]) == pytest.approx(
+        content["memory_bytes"]
+    )
     assert main([*arguments, "--strategy", "data", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert {choice for layer in data["layers"] for choice in layer["option"]} == {"batch"}

@@ -164,22 +164,22 @@ def test_bytes_of_transfers_are_those_of_redistributions(data):
     for stage in exact.stages:
         for worker, traffic in stage.traffic.items():
             received[worker] += traffic.received
-    found = sum(received_bytes(one, prod(shape), mesh) for one in transfer(mesh, have, want))
-    assert found == pytest.approx(max(received.values(), default=0))
+    result = sum(received_bytes(one, prod(shape), mesh) for one in transfer(mesh, have, want))
+    assert result == pytest.approx(max(received.values(), default=0))
 
 
 def test_pending_sums_are_combined_first():
     mesh = PlannerMesh((2, 4))
-    found = transfer(mesh, ("batch", "partial"), ("batch", "channel"))
-    assert [(one.kind, one.axes, one.share) for one in found] == [("reduce_scatter", (1,), 0.5)]
-    found = transfer(mesh, ("partial", "channel"), ("replicated", "replicated"))
-    assert [(one.kind, one.axes) for one in found] == [("allreduce", (0,)), ("allgather", (1,))]
+    result = transfer(mesh, ("batch", "partial"), ("batch", "channel"))
+    assert [(one.kind, one.axes, one.share) for one in result] == [("reduce_scatter", (1,), 0.5)]
+    result = transfer(mesh, ("partial", "channel"), ("replicated", "replicated"))
+    assert [(one.kind, one.axes) for one in result] == [("allreduce", (0,)), ("allgather", (1,))]
     assert transfer(mesh, ("replicated", "batch"), ("channel", "batch")) == ()
     # The parts along the second axis are not consecutive parts of those along both axes.
-    found = transfer(mesh, ("partial", "batch"), ("batch", "batch"))
-    assert [one.kind for one in found] == ["allreduce", "all_to_all"]
-    found = transfer(mesh, ("batch", "partial"), ("batch", "batch"))
-    assert [one.kind for one in found] == ["reduce_scatter"]
+    result = transfer(mesh, ("partial", "batch"), ("batch", "batch"))
+    assert [one.kind for one in result] == ["allreduce", "all_to_all"]
+    result = transfer(mesh, ("batch", "partial"), ("batch", "batch"))
+    assert [one.kind for one in result] == ["reduce_scatter"]
 
 
 # assignments --------------------------------------------------------------------------------------
@@ -214,22 +214,22 @@ def problems(draw, *, series_parallel):
 @settings(deadline=None, max_examples=80)
 @given(problems(series_parallel=True))
 def test_series_parallel_graphs_are_solved_exactly(problem):
-    found = best_assignment(problem)
-    assert found.relaxed == 0
-    assert found.gap == 0.0
-    assert found.cost == pytest.approx(problem.cost(found.options))
-    assert found.cost == pytest.approx(_exhaustive(problem))
+    assignment = best_assignment(problem)
+    assert assignment.relaxed == 0
+    assert assignment.gap == 0.0
+    assert assignment.cost == pytest.approx(problem.cost(assignment.options))
+    assert assignment.cost == pytest.approx(_exhaustive(problem))
 
 
 @settings(deadline=None, max_examples=15)
 @given(problems(series_parallel=False))
 def test_the_relaxation_bounds_the_optimum(problem):
-    found = best_assignment(problem)
+    assignment = best_assignment(problem)
     optimum = _exhaustive(problem)
-    assert found.relaxed >= 4
-    assert found.bound <= optimum * (1 + 1e-9)
-    assert found.cost >= optimum * (1 - 1e-9)
-    assert (found.cost - optimum) / found.cost <= found.gap + 1e-9
+    assert assignment.relaxed >= 4
+    assert assignment.bound <= optimum * (1 + 1e-9)
+    assert assignment.cost >= optimum * (1 - 1e-9)
+    assert (assignment.cost - optimum) / assignment.cost <= assignment.gap + 1e-9
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 6])
@@ -330,8 +330,8 @@ def test_plans_for_4096_workers_evaluate_each_kind_of_layer_once(name, layers):
     kinds = len({layer.signature for layer in graph.layers})
     with recording() as times:
         tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
-        found = best_assignment(assignment_problem(tables))
-    assert found.relaxed == 0
+        assignment = best_assignment(assignment_problem(tables))
+    assert assignment.relaxed == 0
     assert times.counts["evaluated layers"] == kinds
     assert times.counts["evaluated edges"] <= 2 * kinds + 2
     if name == "resnet50":

@@ -75,8 +75,8 @@ def test_a_copy_from_shared_memory_takes_the_bytes_of_the_peers_at_least():
 def test_messages_pass_the_port_of_their_worker():
     program = _program(4, [_call(0, 1), Redistribute(1, 3), _call(1, 2)])
     # Three messages of 4 elements: 3 · 0.5 s, and 48 bytes at 100 bytes/s.
-    found = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
-    assert found == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
+    result = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
+    assert result == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
 
 
 def test_messages_between_hosts_share_the_port_of_their_host():
@@ -90,9 +90,9 @@ def test_messages_between_hosts_share_the_port_of_their_host():
 def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
     program = _program(2, [Redistribute(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
     transfer = 0.5 + 0.32
-    found = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
+    result = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
     first = max(transfer, 0.5) if overlapped else transfer + 0.5
-    assert found == pytest.approx(first + 2.0)
+    assert result == pytest.approx(first + 2.0)
 
 
 def test_computations_share_processors_and_memory():
@@ -167,11 +167,11 @@ def test_a_segment_is_one_task():
 def test_isolated_times_of_each_instruction():
     program = _program(2, [_call(0, 1), Barrier(), Redistribute(1, 3), _call(1, 2)])
     for rank in range(2):
-        found = isolated_times(
+        result = isolated_times(
             program, rank, shares_memory=True, threads=1, rounds=1, compiled=False
         )
-        assert [one.positions for one in found["replay"]] == [range(i, i + 1) for i in range(4)]
-        seconds = [one.seconds for one in found["replay"]]
+        assert [one.positions for one in result["replay"]] == [range(i, i + 1) for i in range(4)]
+        seconds = [one.seconds for one in result["replay"]]
         assert all(seconds[i] > 0 for i in (0, 2, 3))
         assert seconds[1] < 1e-3  # a barrier waits for no one
 
@@ -182,11 +182,11 @@ def test_predicted_times_follow_the_machine():
     machine = Machine(shared=link, call_seconds=3.0, crowded_barrier=7.0)
     environment = Environment(mesh, link, shares_memory=True, machine=machine)
     program = _program(2, [_call(0, 1), Barrier(), _call(1, 2)])
-    found = simulate_program(program, environment, times="predicted", processors=2)
-    assert found.seconds == pytest.approx(2 * 3.0 + 0.25, rel=1e-6)
+    simulated = simulate_program(program, environment, times="predicted", processors=2)
+    assert simulated.seconds == pytest.approx(2 * 3.0 + 0.25, rel=1e-6)
     crowded = simulate_program(program, environment, times="predicted", processors=1)
     assert crowded.seconds == pytest.approx(4 * 3.0 + 7.0, rel=1e-6)  # in turns
-    assert found.form == "predicted"
+    assert simulated.form == "predicted"
 
 
 def test_predicted_messages_count_once():
@@ -194,8 +194,8 @@ def test_predicted_messages_count_once():
     machine = Machine(messages=link, call_seconds=3.0)
     environment = Environment(Mesh((2,)), link, shares_memory=False, machine=machine)
     program = _program(2, [Redistribute(0, 3)])
-    found = simulate_program(program, environment, times="predicted", processors=2)
-    assert found.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
+    simulated = simulate_program(program, environment, times="predicted", processors=2)
+    assert simulated.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def values_of(array: LazyArray) -> Values:
     tensor, layout = array.fetch(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
-    mesh = remote_array_of(array.evaluated()).pool.mesh
+    mesh = remote_array_of(array.evaluated_leaf()).pool.mesh
     return name, values.numpy(), _rule_of(layout, mesh), mesh.size
 
 

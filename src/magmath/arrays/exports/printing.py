@@ -68,8 +68,8 @@ def why_lost(array: LazyArray) -> str:
     The reason is "has ended", or "is another process's" in a fork of the process that started the
     pool.
     """
-    known = array.is_computed
-    order = [array.evaluated()] if known else topological((array.node,), pending=True)
+    is_computed = array.is_computed
+    order = [array.evaluated_leaf()] if is_computed else topological((array.node,), pending=True)
     for node in order:
         leaf = node.leaf_or_self
         if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:
@@ -109,7 +109,7 @@ def shown_values(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
     if array.size <= options["threshold"]:
         yield array.numpy()
         return
-    array.evaluated()
+    array.evaluated_leaf()
     edge = max(1, int(options["edgeitems"]))
     with np.printoptions(threshold=0, edgeitems=edge):
         yield _edges(array, edge).numpy()

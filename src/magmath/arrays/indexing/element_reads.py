@@ -37,9 +37,9 @@ def element_of(node: Node) -> Any:
         return None
     values: Any = data.host_array
     if values is None:
-        values = data.pool.local_tensor(data.number)
+        values = data.pool.local_tensor(data.array_id)
     if values is None:
-        values = _fetched(data)
+        values = _fetch(data)
     if values is None:
         return None
     position = [0] * len(axes)
@@ -48,7 +48,7 @@ def element_of(node: Node) -> Any:
     return values[tuple(position)].item()
 
 
-def _fetched(data: RemoteArray) -> Any:
+def _fetch(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data; None
     for a larger one, or one in this process, whose memory may get other values."""
     if data.pool.is_inline:

@@ -33,7 +33,7 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
     the indices are known here.
 
     A function that is traced may have the indices in a branch that is not taken. A repeated call
-    (`arrays/protocols/dispatch_cache.py`) needs no check, since the operation has its own.
+    (`arrays/protocols/cached_functions.py`) needs no check, since the operation has its own.
     """
     values = known_values(indices)
     if values is None or not values.size:

@@ -1,9 +1,9 @@
-"""The dispatch cache of indexing: slices and elements of small arrays, and small parts of larger
+"""Indexing in the dispatch cache: slices and elements of small arrays, and small parts of larger
 ones, which NumPy reads and writes in this process.
 
 What `x[1:]` and `x[1:] = v` do is recorded at the first line with their call key
-(`engine/eager/call_cache.py`): the index, and the shapes and types of the arrays. Later lines with
-this key are one line of NumPy (`part_programs`), and share the recipe, by which gradients pass
+(`engine/eager/dispatch_cache.py`): the index, and the shapes and types of the arrays. Later lines
+with this key are one line of NumPy (`part_programs`), and share the recipe, by which gradients pass
 through them. Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
 """
@@ -36,7 +36,8 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import int64, uint64
 from magmath.core.type_aliases import Number
 from magmath.engine import session
-from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
+from magmath.engine.eager.call_recipes import recipe_of_call
+from magmath.engine.eager.eager_calls import CallProgram, EagerCall
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, recipe_of_nodes, topological
 from magmath.graph.operation import Line
@@ -62,13 +63,13 @@ def selected_part(array: LazyArray, step: ViewStep) -> Node:
         return step.read(array.node)
     selection, starts = _selection_and_starts(step)
     key, line = (selection, source.shape, source.dtype.name), user_line(PART_FRAMES)
-    part: Node | None = eager.calls.repeated(eager, key, (source,), line, starts)
+    part: Node | None = eager.dispatch_cache.repeat(eager, key, (source,), line, starts)
     if part is not None:
         return part
     node = step.read(array.node)
-    if eager.calls.is_new(key) and _is_small_part(eager, source, node):
-        eager.calls.record(key, _part_call(source, step, node, len(starts)))
-        part = eager.calls.repeated(eager, key, (source,), line, starts)
+    if eager.dispatch_cache.is_new(key) and _is_small_part(eager, source, node):
+        eager.dispatch_cache.record(key, _part_call(source, step, node, len(starts)))
+        part = eager.dispatch_cache.repeat(eager, key, (source,), line, starts)
     return part or node
 
 
@@ -81,14 +82,14 @@ def _is_small_part(eager: EagerComputation, source: Node, part: Node) -> bool:
 def _part_call(source: Node, step: ViewStep, part: Node, starts: int) -> EagerCall | None:
     """Return the call that selects parts of arrays as a step does, with as many first positions as
     its numbers, from the pending node of a part."""
-    known = _recipe_of_pending(part, (source,))
-    if known is None:
+    operations = _recipe_of_pending(part, (source,))
+    if operations is None:
         return None
     if not starts:
-        return EagerCall(PartReadProgram(step), known[0], part, (0,))
+        return EagerCall(PartReadProgram(step), operations[0], part, (0,))
     assert isinstance(step, Part)
     assert step.form is not None
-    recipe = with_starts(known[0], DYNAMIC_SLICE, 1, starts)
+    recipe = with_starts(operations[0], DYNAMIC_SLICE, 1, starts)
     return None if recipe is None else EagerCall(SliceReadProgram(step.form), recipe, part, (0,))
 
 
@@ -159,15 +160,15 @@ def _record_write(array: LazyArray, key: Any, part: Part | None, value: Any, wri
     if source is None or eager is None or eager.stored_value(source, maxsize) is None:
         return False
     write = _write_of(eager, source, key, part, value)
-    if write is None or not eager.calls.is_new(write.call_key):
+    if write is None or not eager.dispatch_cache.is_new(write.call_key):
         return False
     call, arguments = None, write.arguments
-    known = _recipe_of_pending(written, arguments)
-    if known is not None and sorted(known[1]) == [*range(len(arguments))]:
-        recipe = _with_numbers(known[0], write)
+    operations = _recipe_of_pending(written, arguments)
+    if operations is not None and sorted(operations[1]) == [*range(len(arguments))]:
+        recipe = _with_numbers(operations[0], write)
         if recipe is not None:
-            call = EagerCall(write.program(known[1]), recipe, written, known[1])
-    eager.calls.record(write.call_key, call)
+            call = EagerCall(write.program(operations[1]), recipe, written, operations[1])
+    eager.dispatch_cache.record(write.call_key, call)
     return call is not None
 
 
@@ -224,19 +225,19 @@ def _write_of(
         return _KeyedWrite(
             (*call_key, selection), arguments, numbers, part.key, (), part.form, starts
         )
-    known = _array_index(eager, key)
-    if known is None or leaf in known.arrays:
+    index = _array_index(eager, key)
+    if index is None or leaf in index.arrays:
         return None
-    if any(x.nbytes > eager.max_eager_bytes for x in known.arrays):
+    if any(x.nbytes > eager.max_eager_bytes for x in index.arrays):
         return None
-    if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
+    if index.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
         return None
     return _KeyedWrite(
-        (*call_key, *known.call_key),
-        (leaf, *known.arrays, *arguments),
+        (*call_key, *index.call_key),
+        (leaf, *index.arrays, *arguments),
         numbers,
-        known.items,
-        known.array_positions,
+        index.items,
+        index.array_positions,
     )
 
 
@@ -373,12 +374,12 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
     if (eager := session.eager_indexing()) is None:
         return None
     leaf = array.stored_leaf() or number_leaf(eager, array)
-    known = None if leaf is None else _array_index(eager, key)
-    if leaf is None or known is None:
+    index = None if leaf is None else _array_index(eager, key)
+    if leaf is None or index is None:
         return None
-    key_of_call = "read", leaf.shape, leaf.dtype.name, *known.call_key
-    arguments, line = (leaf, *known.arrays), user_line(METHOD_FRAMES)
-    elements: Node | None = eager.calls.repeated(eager, key_of_call, arguments, line)
+    key_of_call = "read", leaf.shape, leaf.dtype.name, *index.call_key
+    arguments, line = (leaf, *index.arrays), user_line(METHOD_FRAMES)
+    elements: Node | None = eager.dispatch_cache.repeat(eager, key_of_call, arguments, line)
     return elements
 
 
@@ -387,26 +388,26 @@ def record_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     source, leaf, eager = array._leaf, selected._leaf, session.eager_indexing()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    known = _array_index(eager, key)
-    if known is None:
+    index = _array_index(eager, key)
+    if index is None:
         return
-    call_key = "read", source.shape, source.dtype.name, *known.call_key
-    if not eager.calls.is_new(call_key):
+    call_key = "read", source.shape, source.dtype.name, *index.call_key
+    if not eager.dispatch_cache.is_new(call_key):
         return
-    arguments = source, *known.arrays
+    arguments = source, *index.arrays
     operations = recipe_of_call(leaf, arguments)
     if operations is None or operations[1] != [*range(len(arguments))]:
-        eager.calls.record(call_key, None)
+        eager.dispatch_cache.record(call_key, None)
         return
     recipe, used = operations
-    if known.has_mask:
+    if index.has_mask:
         step = recipe.steps[-1]
         assert isinstance(step, RecipeStep)
         is_alone = step.operation is COMPRESS and recipe.length == 1
-        eager.calls.record(call_key, _MaskedRead(step) if is_alone else None)
+        eager.dispatch_cache.record(call_key, _MaskedRead(step) if is_alone else None)
     else:
-        program = ArrayReadProgram(known.items, known.array_positions)
-        eager.calls.record(call_key, EagerCall(program, recipe, leaf, used))
+        program = ArrayReadProgram(index.items, index.array_positions)
+        eager.dispatch_cache.record(call_key, EagerCall(program, recipe, leaf, used))
 
 
 @final

@@ -92,7 +92,7 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
     Raises UnknownCount while a function is traced, because values are unknown then.
     """
     try:
-        leaf = LazyArray(mask).evaluated()
+        leaf = LazyArray(mask).evaluated_leaf()
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
@@ -112,5 +112,5 @@ def _counts(mask: Node, cuts: tuple[int, ...]) -> tuple[int, ...]:
     values = small_local_array(mask)
     if values is not None and tracing.current() is None:
         return tuple([int(np.count_nonzero(values[a:b])) for a, b in pairwise(cuts)])
-    counted = LazyArray(apply(SEGMENT_COUNTS, mask, cuts=cuts)).evaluated()
+    counted = LazyArray(apply(SEGMENT_COUNTS, mask, cuts=cuts)).evaluated_leaf()
     return tuple(fetch(counted).tolist())

@@ -36,8 +36,8 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
         return None
     eager, leaf, position = element
     call_key, line = (ELEMENT, leaf.shape, leaf.dtype.name), user_line(METHOD_FRAMES)
-    found: Node | None = eager.calls.repeated(eager, call_key, (leaf,), line, position)
-    return found
+    read: Node | None = eager.dispatch_cache.repeat(eager, call_key, (leaf,), line, position)
+    return read
 
 
 def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> Node | None:
@@ -72,10 +72,10 @@ def written_leaf(
     operation writes them."""
     nbytes = arguments[0].nbytes
     if in_place and nbytes > MAX_COPIED:
-        return eager.calls.written(eager, call_key, arguments, line, numbers)
+        return eager.dispatch_cache.write(eager, call_key, arguments, line, numbers)
     if nbytes > eager.max_eager_bytes:
         return None
-    written: Node | None = eager.calls.repeated(eager, call_key, arguments, line, numbers)
+    written: Node | None = eager.dispatch_cache.repeat(eager, call_key, arguments, line, numbers)
     return written
 
 

@@ -74,9 +74,9 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
-    known = known_part(x, key)
-    if known is not None:
-        return known.write(x, values)
+    static_part = known_part(x, key)
+    if static_part is not None:
+        return static_part.write(x, values)
     if _has_truth(key):
         wide, key = _with_masks(x, key)
         return reshape(setitem(wide, key, values), x.shape)
@@ -276,8 +276,8 @@ def _part(x: Node, parsed: ParsedIndex, key: Any) -> Part:
 
 
 def _without_node(item: Any) -> Any:
-    known = item is None or item is Ellipsis or isinstance(item, slice)
-    return item if known or type(item) is int else 0
+    is_static = item is None or item is Ellipsis or isinstance(item, slice)
+    return item if is_static or type(item) is int else 0
 
 
 def known_part(x: Node, key: Any) -> Part | None:

@@ -66,7 +66,7 @@ def small_operand(array: LazyArray, value: Any) -> Node | None:
         return None
     if kind is not np.ndarray:
         if value._leaf is None and value._node.is_of_numbers:
-            value.evaluated()
+            value.evaluated_leaf()
         elif value.dtype is array.dtype or value._leaf is not value._node or value.is_variable:
             return None
     return written_operand(array.dtype, value)

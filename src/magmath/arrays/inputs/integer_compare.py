@@ -35,13 +35,13 @@ def comparable_operands(
     weak = [isinstance(kind, type) for kind in kinds]
     signed = [isinstance(kind, DType) and kind.kind == "int" for kind in kinds]
     if dtype is uint64 and sum(signed) == 1:
-        at = signed.index(True)
-        pair = _without_negative(operands[1 - at], e.astype(operands[at], int64))
-        return dtype, [*pair] if at else [*reversed(pair)]
+        position = signed.index(True)
+        pair = _without_negative(operands[1 - position], e.astype(operands[position], int64))
+        return dtype, [*pair] if position else [*reversed(pair)]
     if sum(weak) != 1:
         return dtype, operands
-    at = weak.index(True)
-    number, array = operands[at], operands[1 - at]
+    position = weak.index(True)
+    number, array = operands[position], operands[1 - position]
     if isinstance(number, NumberList):
         dtype, array, number = _with_list(dtype, array, number, operation in ALIGNED)
     elif is_number(number):
@@ -50,7 +50,7 @@ def comparable_operands(
         array, number = _without_negative(array, number)
     else:
         dtype = int64  # it holds all values of the other types
-    return dtype, [array, number] if at else [number, array]
+    return dtype, [array, number] if position else [number, array]
 
 
 def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:

@@ -82,11 +82,11 @@ def binary_node(operation: str, x: Any, y: Any, line: Line) -> Node:
     Powers by some numbers are other operations, which are faster and rounded exactly, as in NumPy.
     """
     if operation != "power" or type(y) not in _EXPONENTS or y not in _POWERS:
-        return combined(operation, promoted_nodes(operation, x, y), line)
+        return elementwise_node(operation, promoted_nodes(operation, x, y), line)
     nodes = promoted_nodes(operation, x, y)
     if nodes[0].dtype.kind in ("float", "complex"):
         return apply_to(e.OPERATIONS[_POWERS[y]], nodes[:1], line)
-    return combined(operation, nodes, line)
+    return elementwise_node(operation, nodes, line)
 
 
 def unary_node(operation: str, x: Node, line: Line) -> Node:
@@ -102,7 +102,7 @@ def unary_node(operation: str, x: Node, line: Line) -> Node:
     return apply_to(e.OPERATIONS[operation], (x,), line)
 
 
-def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
+def elementwise_node(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type. For bool, `add` is
     `logical_or` and `multiply` is `logical_and`; complex numbers are compared part by part."""
     dtype = inputs[0].dtype
@@ -220,9 +220,9 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
 
 def node_of_value(operation: str, value: Any) -> Node:
     """Return the node of a value as `as_node` does, or of a list that contains arrays."""
-    return (
-        joined(operation, value) if has_elements_of(value, LazyArray) else as_node(operation, value)
-    )
+    if has_elements_of(value, LazyArray):
+        return stacked_node(operation, value)
+    return as_node(operation, value)
 
 
 def node_in_type(operation: str, value: Any, dtype: DType) -> Node:
@@ -236,7 +236,7 @@ def node_in_type(operation: str, value: Any, dtype: DType) -> Node:
     return apply(e.ASTYPE, node, dtype=dtype, line=user_line())
 
 
-def joined(operation: str, values: Sequence[Any]) -> Node:
+def stacked_node(operation: str, values: Sequence[Any]) -> Node:
     """Return the node of a list of arrays, of lists of arrays, and of numbers, joined along a new
     first dimension in their common type. Gradients pass through it, unlike through values.
 
@@ -287,9 +287,13 @@ def written_operand(dtype: DType, value: Any, operation: str = "indexing") -> No
     return node_of(operation, value, dtype)
 
 
-def same_kind_operand(operation: str, value: Any, dtype: DType) -> Node:
+def same_kind_operand(
+    operation: str, value: Any, dtype: DType, *, stays_complex: bool = False
+) -> Node:
     """Return the node of an operand in this type, to which it is converted if its kind is not more
-    general; complex numbers for a real type in the complex type with parts of it.
+    general.
+
+    stays_complex  complex numbers for a real type are converted to the complex type with such parts
 
     Raises DTypeError for others, RangeError for numbers that an integer type cannot hold.
     """
@@ -301,7 +305,7 @@ def same_kind_operand(operation: str, value: Any, dtype: DType) -> Node:
     else:
         value, kind = operand_and_kind(operation, value)
         offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
-    if offered.kind == "complex" and dtype.kind == "float":
+    if stays_complex and offered.kind == "complex" and dtype.kind == "float":
         dtype = complex_dtype(dtype)
     if not is_same_kind(offered, dtype):
         raise DTypeError(

@@ -13,6 +13,7 @@ from magmath.arrays.exports.dlpack import CPU, to_dlpack
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.protocols.numpy_protocols import call_function, call_ufunc
+from magmath.core.dtypes import bfloat16
 from magmath.engine.devices import check_device, current_device
 
 
@@ -59,7 +60,7 @@ class InterchangeProtocols(LazyArray):
         args: Sequence[Any],
         options: Mapping[str, Any],
     ) -> Any:
-        if not all(issubclass(one, (LazyArray, np.ndarray)) for one in types):
+        if not all(issubclass(x, (LazyArray, np.ndarray)) for x in types):
             return NotImplemented
         return call_function(function, args, options)
 
@@ -77,12 +78,16 @@ class InterchangeProtocols(LazyArray):
         return CPU
 
     def tobytes(self, order: Literal["C", "F", "A", "K"] = "C") -> bytes:
-        """Return the values as bytes, by rows ("C") or by columns ("F")."""
-        return self.numpy().tobytes(order)
+        """Return the values as bytes, `nbytes` of them, by rows ("C") or by columns ("F")."""
+        return _stored_values(self).tobytes(order)
+
+    def __bytes__(self) -> bytes:
+        return self.tobytes()
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the values, fetched to this process, as bytes or text to a file, as NumPy does."""
-        self.numpy().tofile(fid, sep, format)
+        values = self.numpy() if sep else _stored_values(self)
+        values.tofile(fid, sep, format)
 
     def tolist(self) -> Any:
         """Return the values as nested Python lists."""
@@ -97,3 +102,12 @@ class InterchangeProtocols(LazyArray):
     def nbytes(self) -> int:
         """The size of all elements in bytes."""
         return self.size * self.dtype.itemsize
+
+
+def _stored_values(array: LazyArray) -> np.ndarray[Any, Any]:
+    """Return the values in elements of the array's size: those of bfloat16, which NumPy lacks, as
+    integers of 16 bits, the upper halves of the same numbers in float32."""
+    values = array.numpy()
+    if array.dtype is not bfloat16:
+        return values
+    return np.asarray(values.view(np.uint32) >> 16, np.uint16)

@@ -59,7 +59,7 @@ def call_ufunc(
     if not options and method == "__call__":
         return _ufunc_counterpart(ufunc)(*inputs)
     written = inputs[:1] if method == "at" else options.get("out", ())
-    if any(isinstance(one, np.ndarray) for one in written):
+    if any(isinstance(x, np.ndarray) for x in written):
         return getattr(ufunc, method)(*_copied(inputs), **_copied_options(options))
     function = _ufunc_counterpart(ufunc)
     if method != "__call__":
@@ -70,7 +70,7 @@ def call_ufunc(
             )
         function = getattr(function, method)
     changed = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
-    if all(one is None for one in changed.get("out", ())):
+    if all(x is None for x in changed.get("out", ())):
         changed.pop("out", None)
     return function(*inputs, **changed)
 

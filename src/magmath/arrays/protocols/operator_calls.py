@@ -1,4 +1,4 @@
-"""Operators on small arrays: the dispatch cache of operations on two operands, without a function.
+"""Operators on small arrays in the dispatch cache: operations on two operands, without a function.
 
 The call key consists of the operation, and the types and shapes of the operands. Numbers are
 operands of the repeated call, so `x * 2.0` and `x * 3.0` have one key.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from magmath.arrays.inputs.operands import FLOAT_SCALARS
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_leaves import number_leaf
-from magmath.arrays.protocols.dispatch_cache import part_of_key
+from magmath.arrays.protocols.cached_functions import part_of_key
 from magmath.core.dtypes import bool_
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
@@ -38,23 +38,23 @@ def operator_result(operation: str, x: Any, y: Any, node_of: _NodeOf, frames: in
     """Return a leaf with the result of an element-wise operation on two operands, if it is computed
     at its line, otherwise its pending node; NotImplemented for objects that are no operands.
 
-    `frames` are those up to the user's line.
+    `frames` are those up to the user's line (`OPERATOR_FRAMES`).
     """
     line, eager = user_line(frames), session.eager_computation()
     keyed = None if eager is None else _keyed_operands(eager, operation, x, y)
     leaf: Node | None
     if eager is not None and keyed is not None:
         key, leaves, numbers = keyed
-        leaf = eager.calls.repeated(eager, key, leaves, line, numbers)
+        leaf = eager.dispatch_cache.repeat(eager, key, leaves, line, numbers)
         if leaf is not None:
             return leaf
     node = node_of(operation, x, y, line)
-    leaf = session.eager_leaf(node) if isinstance(node, Node) else None
+    leaf = session.leaf_of_new_node(node) if isinstance(node, Node) else None
     if leaf is None:
         return node
     keep_expression(node)
-    if eager is not None and keyed is not None and eager.calls.is_new(key):
-        eager.calls.record(key, call_of(eager, leaf, leaves, len(numbers)))
+    if eager is not None and keyed is not None and eager.dispatch_cache.is_new(key):
+        eager.dispatch_cache.record(key, call_of(eager, leaf, leaves, len(numbers)))
     return leaf
 
 

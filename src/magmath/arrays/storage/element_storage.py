@@ -218,8 +218,8 @@ class ElementStorage:
 
     def has_other_arrays(self, array: SharingArray) -> bool:
         """Return True if arrays other than this one still exist."""
-        references = self._current, self._stale
-        return any(x is not array for one in references for x in self._existing(one))
+        arrays = (x for refs in (self._current, self._stale) for x in self._existing(refs))
+        return any(x is not array for x in arrays)
 
     def base(self) -> Any | None:
         """Return the array from which all others are derived, None if it is gone."""

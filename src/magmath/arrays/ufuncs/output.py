@@ -18,7 +18,7 @@ from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import same_kind_operand
 from magmath.core.dtypes import DType, as_dtype, bool_, is_same_kind
-from magmath.core.shapes import broadcast
+from magmath.core.shapes import Shape, broadcast, can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -77,6 +77,20 @@ def _masked(operation: str, node: Node, where: Any, others: Node) -> Node:
     return e.where(broadcast_to(mask, shape), broadcast_to(node, shape), others)
 
 
+def mask_of(operation: str, where: Any, shape: Shape) -> Node:
+    """Return the truth values that select elements of an array of this shape.
+
+    Raises ShapeError unless they broadcast to it: larger ones would count elements several times.
+    """
+    mask = as_array(operation, where).node
+    if not can_broadcast_to(mask.shape, shape):
+        raise ShapeError(
+            f"{operation}: where= must broadcast to the shape of the array, {shape}, was given "
+            f"{mask.shape}; broadcast the array first, with mm.broadcast_to(x, shape)"
+        )
+    return mask
+
+
 def typed_operands(operation: str, operands: Sequence[Any], dtype: DType) -> list[Any]:
     """Return the operands of an element-wise function whose result is to have a type, in that type.
 
@@ -87,7 +101,7 @@ def typed_operands(operation: str, operands: Sequence[Any], dtype: DType) -> lis
     """
     if dtype is bool_:
         return exact_operands(operands)
-    return [Array(same_kind_operand(operation, x, dtype)) for x in operands]
+    return [Array(same_kind_operand(operation, x, dtype, stays_complex=True)) for x in operands]
 
 
 def require_type(operation: str, result: Array, dtype: DType | None) -> Array:
@@ -179,8 +193,11 @@ def takes_two_outs(operands: int) -> Callable[[Callable[..., Any]], Any]:
                 if all(map(is_number, values)):
                     return number_result(name, values)  # type: ignore[no-any-return]
                 return function(*values)
-            one, other = function(*exact_operands(values))
-            return stored(name, one, first, where), stored(name, other, second, where)
+            results = function(*exact_operands(values))
+            return (
+                stored(name, results[0], first, where),
+                stored(name, results[1], second, where),
+            )
 
         described: Any = with_options
         described.nin, described.nout, described.nargs = operands, 2, operands + 2

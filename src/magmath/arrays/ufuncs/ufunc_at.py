@@ -38,11 +38,12 @@ SCATTERED = ("add", "subtract", "maximum", "minimum")
 @exclusive
 def update_at(
     name: str, function: Callable[..., Any], x: Array, indices: Any, *values: Any,
-    combine: Combine | None = None,
+    combine: Combine | None = None, has_own_types: bool = False,
 ) -> None:  # fmt: skip
     """Replace elements at positions by a function of them, and of values if it takes two operands.
 
-    combine  the function of nodes, if it is associative
+    combine        the function of nodes, if it is associative
+    has_own_types  the values are not converted to the type of x
     """
     x = target(f"{name}.at", x)
     items = indices if isinstance(indices, tuple) else (indices,)
@@ -60,12 +61,15 @@ def update_at(
     flat = Array(reshape(x.node, (x.size,)))
     numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
     positions = reshape(numbers.node, (numbers.size,))
-    operands = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
-    whole = [reshape(one, (numbers.size,)) for one in operands]
+    operands = [
+        as_array(f"{name}.at", y).node if has_own_types else written_operand(x.dtype, y)
+        for y in values
+    ]
+    whole = [reshape(broadcast_to(node, numbers.shape), (numbers.size,)) for node in operands]
     if is_scattered:
         flat = Array(_added(name, flat.node, (Array(positions),), *whole))
     elif numbers.size:
-        _apply_at(function, flat, Array(positions), [Array(one) for one in whole], combine)
+        _apply_at(function, flat, Array(positions), [Array(node) for node in whole], combine)
     x.replace_value(reshape(flat.node, x.shape))
 
 
@@ -79,20 +83,20 @@ def _apply_at(
     """Update a 1-D array at positions, in the order of the values."""
     space = array_namespace()
     order = space.argsort(positions, stable=True)
-    ordered, sorted_values = positions[order], [one[order] for one in values]
+    ordered, sorted_values = positions[order], [x[order] for x in values]
     is_first = space.concat([space.ones((1,), dtype=bool_), ordered[1:] != ordered[:-1]])
     (starts,) = space.nonzero(is_first)
     if combine is not None and values:
-        (one,) = sorted_values
-        combined = combined_segments(combine, one.node, starts.node, 0)
-        target = ordered[starts]
-        flat[target] = function(flat[target], Array(combined))
+        (operand,) = sorted_values
+        combined = combined_segments(combine, operand.node, starts.node, 0)
+        places = ordered[starts]
+        flat[places] = function(flat[places], Array(combined))
         return
     ends = space.concat([starts[1:], space.full((1,), ordered.size, dtype=starts.dtype)])
     for number in range(int(space.max(ends - starts))):
         at = starts[ends - starts > number] + number
-        target = ordered[at]
-        flat[target] = function(flat[target], *[one[at] for one in sorted_values])
+        places = ordered[at]
+        flat[places] = function(flat[places], *[x[at] for x in sorted_values])
 
 
 def _is_positions(item: Any) -> bool:

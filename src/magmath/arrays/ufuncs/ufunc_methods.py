@@ -16,7 +16,7 @@ import numpy as np
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.inputs.operands import written_operand
-from magmath.arrays.ufuncs.output import stored
+from magmath.arrays.ufuncs.output import mask_of, stored
 from magmath.arrays.ufuncs.ufunc_at import update_at
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments, stepwise_segments
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
@@ -28,11 +28,11 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
+from magmath.ops.cumulative import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.reductions import reduction_of
-from magmath.ops.scans import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.segment_reductions import reduced_segments
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
@@ -45,7 +45,7 @@ REDUCTIONS = {
     "logical_and": "all",
     "logical_or": "any",
 }
-SCANS = {
+CUMULATIVE_FUNCTIONS = {
     "add": CUMULATIVE_SUM,
     "multiply": CUMULATIVE_PROD,
     "maximum": CUMULATIVE_MAX,
@@ -90,16 +90,21 @@ class BinaryFunction(Protocol):
 
 
 def as_ufunc(
-    operands: int, *, is_associative: bool = False, identity: complex | None = None
+    operands: int,
+    *,
+    is_associative: bool = False,
+    identity: complex | None = None,
+    has_own_types: bool = False,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator that attaches the methods to a function of one or two operands.
 
-    `is_associative` and `identity` are those of `graph.public_function.PublicFunction`.
+    `is_associative` and `identity` are those of `graph.public_function.PublicFunction`;
+    `has_own_types`: the operands are not promoted to one type.
     """
     if operands == 1:
         return lambda function: attach_unary_methods(function.__name__, function)
     return lambda function: attach_ufunc_methods(
-        function.__name__, function, is_associative, identity
+        function.__name__, function, is_associative, identity, has_own_types
     )
 
 
@@ -120,7 +125,11 @@ _IDENTITY = object()
 
 
 def attach_ufunc_methods(
-    name: str, function: Any, is_associative: bool, identity: complex | None
+    name: str,
+    function: Any,
+    is_associative: bool,
+    identity: complex | None,
+    has_own_types: bool = False,
 ) -> BinaryFunction:
     """Attach NumPy's methods and attributes to the function of two operands of this name."""
 
@@ -160,7 +169,7 @@ def attach_ufunc_methods(
     ) -> Array:
         x = methods.operand(array, dtype)
         starts = indices.numpy() if isinstance(indices, Array) else np.asarray(indices)
-        return stored(name, methods.reduceat(x, starts, axis), out)
+        return stored(name, methods.in_type(methods.reduceat(x, starts, axis), dtype), out)
 
     def outer(x1: Any, x2: Any, /) -> Array:
         a, b = as_arrays(name, x1, x2)
@@ -169,8 +178,8 @@ def attach_ufunc_methods(
 
     def at(x: Array, indices: Any, values: Any, /) -> None:
         keeps_type = not name.startswith("logical") or x.dtype is bool_
-        known = combine if is_associative and keeps_type else None
-        update_at(name, function, x, indices, values, combine=known)
+        merge = combine if is_associative and keeps_type else None
+        update_at(name, function, x, indices, values, combine=merge, has_own_types=has_own_types)
 
     _attach(name, function, reduce, accumulate, reduceat, outer, at)
     _describe(function, 2, identity)
@@ -206,7 +215,7 @@ class _UfuncMethods:
         if name.startswith("logical"):
             zero = constant(0, node.dtype)
             return node if node.dtype is bool_ else e.call("not_equal", node, zero)
-        if dtype is None and name in ("add", "multiply"):
+        if name in ("add", "multiply") and (dtype is None or node.dtype is bool_):
             node = e.astype(node, accumulator_dtype(node.dtype))
         if name in e.FLOATING:
             return e.astype(node, floating_dtype(node.dtype))
@@ -286,7 +295,7 @@ class _UfuncMethods:
         name = self._name
         start = None if initial is None else written_operand(x.dtype, initial)
         if where is not True:
-            mask = broadcast_to(as_array(f"{name}.reduce", where).node, x.shape)
+            mask = broadcast_to(mask_of(f"{name}.reduce", where, x.shape), x.shape)
             neutral = start if self._identity is None else self._identity_node("reduce", x)
             if neutral is None:
                 raise OptionError(
@@ -331,8 +340,8 @@ class _UfuncMethods:
         """Return the combined elements up to each one along an axis."""
         name = self._name
         d = normalize_axis(name, axis, x.ndim)
-        if name in SCANS and not self._is_complex_extremum(x):
-            return Array(apply(SCANS[name], x, axis=d, line=user_line()))
+        if name in CUMULATIVE_FUNCTIONS and not self._is_complex_extremum(x):
+            return Array(apply(CUMULATIVE_FUNCTIONS[name], x, axis=d, line=user_line()))
         if not self._is_associative:
             if x.shape[d] < 2:
                 return Array(x)

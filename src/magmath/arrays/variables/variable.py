@@ -143,7 +143,7 @@ class Variable(Array):
         assert layout is not None
         return layout
 
-    def evaluated(self) -> Node:
+    def evaluated_leaf(self) -> Node:
         """Return the leaf with the value. Raises TracingError while a function is traced."""
         if tracing.current() is not None:
             raise no_value_error()
@@ -206,7 +206,7 @@ class Variable(Array):
         if layout == current or once:  # one copy for all workers of a host serves as one for each
             return
         moved = redistributed(Array(self.node), layout)
-        data = remote_array_of(moved.evaluated())
+        data = remote_array_of(moved.evaluated_leaf())
         self._set_read_layout(data.layout)  # copies for each worker are stored once
         self._hold(data)
 
@@ -219,7 +219,7 @@ class Variable(Array):
         """Store a value in the current pool, in its default layout, after the pool of the variable
         has ended."""
         layout = default_layout(node.shape, node.nbytes)
-        self.set_value(remote_array_of(redistributed(Array(node), layout).evaluated()))
+        self.set_value(remote_array_of(redistributed(Array(node), layout).evaluated_leaf()))
 
     def convert(self, dtype: DType) -> None:
         """Convert the variable to another element type.
@@ -230,7 +230,7 @@ class Variable(Array):
         if dtype is self.leaf.dtype:
             return
         data = remote_array_of(
-            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated()
+            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated_leaf()
         )
         invalidate_captures(self.leaf)
         self.leaf = variable_leaf(data.shape, dtype, data.layout, ref(self))
@@ -254,7 +254,7 @@ class Variable(Array):
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
         """Return another variable with the same name and value."""
-        data = remote_array_of(copy_of(self, self.layout).evaluated())
+        data = remote_array_of(copy_of(self, self.layout).evaluated_leaf())
         return type(self).restored(self.name, data, self.settings)
 
     def release(self) -> list[Node]:
@@ -267,6 +267,11 @@ class Variable(Array):
     def has_other_references(self) -> bool:
         """True if the value has references other than the variable."""
         return is_referenced(self.release())
+
+
+def is_plain_array(value: Any) -> bool:
+    """Return True for an array that is no variable."""
+    return isinstance(value, Array) and not isinstance(value, Variable)
 
 
 def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
@@ -361,8 +366,8 @@ def _is_surely_computed(node: Node) -> bool:
     """Return True if a pending expression cannot fail, and the current pool stores its operands."""
     pool = session.engine().pool
     order = topological((node,), pending=True)
-    known = [x.value if isinstance(x.value, Node) else x for x in order]
-    data = [remote_array_of(x) for x in known if x.name == "input"]
+    leaves = [x.leaf_or_self for x in order]
+    data = [remote_array_of(x) for x in leaves if x.name == "input"]
     is_present = all(x.pool is pool and not x.has_failed for x in data)
     return is_present and not has_pending_fallible(order)
 

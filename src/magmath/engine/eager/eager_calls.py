@@ -1,48 +1,37 @@
 """Eager calls: the operations of a function on small arrays, which later calls repeat at once.
 
 A function of the namespace checks its arguments, promotes types and builds nodes, which takes
-longer than to compute a few kilobytes. What it did is in the provenance of its result, as far as
-the arguments. From that this module makes one recipe and one list of calls of kernels.
+longer than to compute a few kilobytes. What it did is one recipe (`call_recipes`), of which this
+module makes one list of calls of kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
-from msgspec.structs import replace
 
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.type_aliases import Number
+from magmath.engine.eager.call_recipes import CallOperations, nodes_of, operations_between
 from magmath.engine.lifetimes.kept_expressions import KEPT
 from magmath.engine.remote_array import OVERWRITTEN, RemoteArray
-from magmath.graph import Graph, Node, Provenance, provenance_of
+from magmath.graph import Graph, Node, Provenance
 from magmath.graph.operation import Line
 from magmath.graph.provenance.operand_references import (
-    MAX_KEPT,
-    LeafReference,
     OperandReference,
     StrongLeafReference,
     reference_to_array,
     set_provenance,
 )
-from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recipe import (
-    NumberStep,
-    Recipe,
-    RecipeEntry,
-    RecipeStep,
-    built_step,
-    number_node,
-)
+from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
     from magmath.engine.eager.eager_computation import EagerComputation
     from magmath.executor.eager_program import EagerProgram
 
-MAX_OPERATIONS = 128
 MAX_MISSES = 4
 """Calls that have read other numbers, more than the others, until calls of a key are no longer
 repeated."""
@@ -116,7 +105,7 @@ class EagerCall:
         (result,) = self._program.run(values, numbers)
         recipe = self._recipe
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
-        return eager.stored_leaf(self._shape, self._dtype, result, provenance)
+        return eager.new_leaf(self._shape, self._dtype, result, provenance)
 
     def write(
         self,
@@ -157,23 +146,23 @@ class JointCall:
     program      computes these from the operands
     results      the leaves of the results that it had
     numbers      the numbers that it has read
-    assembled    what it returns, from the leaves of its results
+    assemble     returns what the call returns, given the leaves of its results
     """
 
     __slots__ = (
-        "_assembled", "_misses", "_numbers", "_outputs", "_own", "_program", "_recipe", "_used"
+        "_assemble", "_misses", "_numbers", "_outputs", "_own", "_program", "_recipe", "_used"
     )  # fmt: skip
 
     def __init__(
         self,
-        operations: _CallOperations,
+        operations: CallOperations,
         program: CallProgram,
         results: Sequence[Node],
         numbers: Sequence[bool | int],
-        assembled: Callable[[list[Node]], Any],
+        assemble: Callable[[list[Node]], Any],
     ) -> None:
         self._recipe, self._used, self._own = operations.recipe, operations.used, operations.own
-        self._program, self._numbers, self._assembled = program, [*numbers], assembled
+        self._program, self._numbers, self._assemble = program, [*numbers], assemble
         self._outputs = [
             (leaf.shape, leaf.dtype, output)
             for leaf, output in zip(results, operations.outputs, strict=False)
@@ -211,12 +200,12 @@ class JointCall:
         self._misses -= self._misses > 0
         record = Provenance.of(self._recipe, outputs[0][2], operands, line)
         leaves = [
-            eager.stored_leaf(
+            eager.new_leaf(
                 shape, dtype, value, record if i == 0 else record.of_output(output, line)
             )
             for i, ((shape, dtype, output), value) in enumerate(zip(outputs, computed))  # noqa: B905
         ]
-        return self._assembled(leaves)
+        return self._assemble(leaves)
 
 
 def _read(
@@ -264,7 +253,7 @@ def call_of(
     With `numbers`, the call gets as many numbers in place of its own ones; None if it has others,
     or has made arrays, which may be computed from the numbers.
     """
-    operations = None if result in arguments else _operations((result,), arguments)
+    operations = None if result in arguments else operations_between((result,), arguments)
     if operations is None or not operations.recipe.length:
         return None
     recipe, used, own_arrays = operations.recipe, operations.used, operations.own
@@ -282,194 +271,28 @@ def joint_call_of(
     results: Sequence[Node],
     arguments: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
-    assembled: Callable[[list[Node]], Any],
+    assemble: Callable[[list[Node]], Any],
 ) -> JointCall | None:
     """Return the call that has computed several leaves from these leaves, with the numbers that it
     has read of other ones; None as `call_of`, and if the numbers are no integers, which seldom are
     the same again."""
     numbers = [number for _, number in reads]
-    is_known = not any(x in arguments for x in results) and len({*results}) == len(results)
-    if not is_known or not all(type(x) is bool or type(x) is int for x in numbers):
+    are_new = not any(x in arguments for x in results) and len({*results}) == len(results)
+    if not are_new or not all(type(x) is bool or type(x) is int for x in numbers):
         return None
-    operations = _operations((*results, *[leaf for leaf, _ in reads]), arguments)
+    operations = operations_between((*results, *[leaf for leaf, _ in reads]), arguments)
     if operations is None:
         return None
     program = _program(eager, operations, arguments)
-    return None if program is None else JointCall(operations, program, results, numbers, assembled)
+    return None if program is None else JointCall(operations, program, results, numbers, assemble)
 
 
 def _program(
-    eager: EagerComputation, operations: _CallOperations, arguments: Sequence[Node]
+    eager: EagerComputation, operations: CallOperations, arguments: Sequence[Node]
 ) -> EagerProgram | None:
     """Return the program of the operations of a call on these leaves."""
     recipe, used = operations.recipe, operations.used
     arguments = (*arguments, *operations.own)
-    nodes = _built(recipe, [arguments[i] for i in used])
+    nodes = nodes_of(recipe, [arguments[i] for i in used])
     arrays, number_nodes = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
     return eager.program(Graph(tuple([nodes[i] for i in operations.outputs])), arrays, number_nodes)
-
-
-def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, list[int]] | None:
-    """Return the recipe by which a leaf was computed from these leaves, and the positions of those
-    that are its operands; None as `call_of`."""
-    operations = None if result in arguments else _operations((result,), arguments)
-    if operations is None or operations.own:
-        return None
-    return operations.recipe, operations.used
-
-
-@final
-class _CallOperations(NamedTuple):
-    """The operations of a call.
-
-    recipe   the operations
-    used     the positions of its operands among the arguments, followed by the own arrays
-    own      arrays that the function itself has made
-    outputs  the positions of the results in the recipe
-    """
-
-    recipe: Recipe
-    used: list[int]
-    own: tuple[Node, ...]
-    outputs: list[int]
-
-
-def _operations(results: Sequence[Node], arguments: Sequence[Node]) -> _CallOperations | None:
-    """Return the operations by which leaves were computed from these leaves; None as `call_of`."""
-    operations = _Operations(arguments)
-    try:
-        positions = [operations.add_result(x) for x in results]
-    except _OtherOperand:
-        return None
-    first = len(operations.used)
-    outputs = [-1 - i if i < 0 else first + i for i in positions]
-    return _CallOperations(operations.recipe(), operations.used, tuple(operations.own), outputs)
-
-
-@final
-class _OtherOperand(Exception):
-    """An operand that is no argument, and not computed from arguments alone."""
-
-
-@final
-class _Operations:
-    """The operations between arguments and a result, as the steps of one recipe.
-
-    arguments  the positions of the arguments, followed by the own arrays
-    own        arrays that the operations read and that are no arguments, nor computed
-    used       the positions of the arguments that are operands, in the order of their first use
-
-    Positions of operands in steps are negative until `recipe` puts them first.
-    """
-
-    def __init__(self, arguments: Sequence[Node]) -> None:
-        self.arguments = {leaf: i for i, leaf in enumerate(arguments)}
-        self.own: list[Node] = []
-        self._count = len(arguments)
-        self._steps: list[NumberStep | RecipeStep] = []
-        self._done: dict[tuple[int, int], int] = {}
-        self.used: list[int] = []
-
-    def add_result(self, leaf: Node) -> int:
-        """Add the steps of a leaf, an argument or one without a record; return its position."""
-        if leaf in self.arguments:
-            return self._used_position(self.arguments[leaf])
-        record = provenance_of(leaf)
-        return self._own_position(leaf) if record is None else self.add(record)
-
-    def add(self, record: Provenance) -> int:
-        """Add the steps of a record; return the position of its output."""
-        recipe, key = record.recipe, (id(record), record.output)
-        if key in self._done:
-            return self._done[key]
-        if recipe is None:
-            raise _OtherOperand
-        operands = dict(zip(recipe.operands, record.operands, strict=True))
-        numbers = record.numbers()
-        positions: dict[int, int] = {}
-        reached = recipe.reached(record.output)
-        if len(self._steps) + len(reached) - len(operands) > MAX_OPERATIONS:
-            raise _OtherOperand
-        for i in reached:
-            step = recipe.steps[i]
-            if step is None:
-                positions[i] = self._operand(operands[i])
-            else:
-                positions[i] = self._step(step, numbers.get(i), positions)
-        return self._done.setdefault(key, positions[record.output])
-
-    def _step(self, step: RecipeEntry, number: Any, positions: Mapping[int, int]) -> int:
-        """Add a step of a record; return its position. `positions` are those of its sources."""
-        if isinstance(step, Node):
-            step = NumberStep(step.operation, step.dtype, step.attributes.get("value", step.value))
-        if isinstance(step, NumberStep):
-            value = step.value if number is None else number
-            step = NumberStep(step.operation, step.dtype, value)
-        else:
-            assert step is not None
-            if step.operation.is_random or step.operation.is_mark or step.operation.is_version:
-                raise _OtherOperand
-            sources = tuple([positions[i] for i in step.sources])
-            step = replace(step, line=None, sources=sources)
-        self._steps.append(step)
-        if len(self._steps) > MAX_OPERATIONS:
-            raise _OtherOperand
-        return len(self._steps) - 1
-
-    def _operand(self, operand: OperandReference) -> int:
-        """Return the position of an operand of a record, whose steps are added if it was computed
-        itself."""
-        if not isinstance(operand, (LeafReference, StrongLeafReference)):
-            raise _OtherOperand
-        leaf = operand.find()
-        argument = None if leaf is None else self.arguments.get(leaf)
-        if argument is not None:
-            return self._used_position(argument)
-        before = provenance_before(operand)
-        if before is not None:
-            return self.add(before)
-        if leaf is None or not operand.kept_bytes:
-            raise _OtherOperand
-        return self._own_position(leaf)
-
-    def _own_position(self, leaf: Node) -> int:
-        """Return the position of an array that the function has made."""
-        if leaf.nbytes > MAX_KEPT:
-            raise _OtherOperand
-        argument = self.arguments[leaf] = self._count + len(self.own)
-        self.own.append(leaf)
-        return self._used_position(argument)
-
-    def _used_position(self, argument: int) -> int:
-        """Return the position of an argument that is an operand."""
-        if argument not in self.used:
-            self.used.append(argument)
-        return -1 - self.used.index(argument)
-
-    def recipe(self) -> Recipe:
-        """Return the recipe, with the used arguments as its operands."""
-        first = len(self.used)
-        steps: list[RecipeEntry] = [None] * first
-        for step in self._steps:
-            if isinstance(step, RecipeStep):
-                sources = tuple([-1 - i if i < 0 else first + i for i in step.sources])
-                step = replace(step, sources=sources)
-            steps.append(step)
-        return Recipe(steps, range(first))
-
-
-def _built(recipe: Recipe, operands: Sequence[Node]) -> list[Node]:
-    """Return the nodes of all steps, on leaves without values in place of the operands."""
-    nodes: dict[int, Node] = {}
-    for i, leaf in enumerate(operands):
-        assert leaf.layout is not None
-        nodes[i] = input_leaf(leaf.shape, leaf.dtype, leaf.layout, None)
-    for i, step in enumerate(recipe.steps[len(operands) :], len(operands)):
-        if isinstance(step, NumberStep):
-            nodes[i] = number_node(step, step.value)
-        else:
-            assert isinstance(step, RecipeStep)
-            node = built_step(step, nodes, None, None)
-            assert node is not None
-            nodes[i] = node
-    return [*nodes.values()]

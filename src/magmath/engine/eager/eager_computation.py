@@ -3,8 +3,8 @@
 For a few kilobytes, an evaluation costs more than the arithmetic: the expression is examined, a
 program or kernels are looked up, memory is allocated on the workers. So an operation on small
 arrays whose values this process stores is one call of its kernel, as in NumPy. The result is stored
-here too, and is sent to the workers when a program reads it (`RemoteArray.number`). Its provenance
-is recorded, so gradients pass through it as through any evaluated array.
+here too, and is sent to the workers when a program reads it (`RemoteArray.array_id`). Its
+provenance is recorded, so gradients pass through it as through any evaluated array.
 
 An operation stays pending if it is traced, reads a variable, or draws random numbers (which
 `minimize` draws again in each step), and if an operand is pending, large or stored elsewhere.
@@ -13,6 +13,7 @@ An operation stays pending if it is traced, reads a variable, or draws random nu
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
 from functools import cached_property
 from sys import maxsize
 from types import MappingProxyType
@@ -23,7 +24,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
-from magmath.engine.eager.call_cache import CallCache
+from magmath.engine.eager.dispatch_cache import DispatchCache
 from magmath.engine.eager.eager_operands import EagerOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -74,28 +75,47 @@ _CREATIONS = frozenset({FULL, IOTA})
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
 _LONG_LONGS = "qQ"
 """Codes of C's long long: for NumPy they are equal to the types of 64 bits, for torch not."""
-_new_leaf: Callable[..., Node] = Node
+_new_node: Callable[..., Node] = Node
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
+
+
+@final
+class _Reason(Enum):
+    """Why a node is computed, which decides what happens to its pending operands.
+
+    is_needed               its value is needed now, and so are those of all pending operands
+    computes_unreferenced   operands to whose arrays user code has no references any more are parts
+                            of the expression, and are computed as well
+    max_intermediate_bytes  the bytes of the largest such operand: an intermediate value of a
+                            function may be larger than a result; 0: `max_eager_bytes`
+    """
+
+    NEW_NODE = False, False, 0
+    VALUE_NEEDED = True, False, 0
+    FUNCTION_RESULT = True, False, MAX_READ
+    ASSIGNED = False, True, 0
+
+    def __init__(
+        self, is_needed: bool, computes_unreferenced: bool, max_intermediate_bytes: int
+    ) -> None:
+        self.is_needed = is_needed
+        self.computes_unreferenced = computes_unreferenced
+        self.max_intermediate_bytes = max_intermediate_bytes
 
 
 @final
 class _Attempt:
     """The attempt to compute a node with its pending operands.
 
-    is_needed     its value is needed now
-    is_assigned   it is assigned, so that operands without other references are parts of it
-    is_call       it is the result of a function, and such operands are its intermediate values
     leaves        the leaves of the pending operands that were computed
     reads_stored  it reads a stored array
     """
 
-    __slots__ = ("is_assigned", "is_call", "is_needed", "leaves", "reads_stored")
+    __slots__ = ("leaves", "reads_stored", "reason")
 
-    def __init__(
-        self, *, is_needed: bool = False, is_assigned: bool = False, is_call: bool = False
-    ) -> None:
-        self.is_needed, self.is_assigned, self.is_call = is_needed, is_assigned, is_call
+    def __init__(self, reason: _Reason = _Reason.NEW_NODE) -> None:
+        self.reason = reason
         self.leaves: dict[Node, Node] = {}
         self.reads_stored = False
 
@@ -116,7 +136,7 @@ class EagerComputation:
         self._argument_recipes: dict[Signature, Recipe] = {}
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
-        self.calls: CallCache[EagerComputation] = CallCache()
+        self.dispatch_cache: DispatchCache[EagerComputation] = DispatchCache()
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -148,7 +168,7 @@ class EagerComputation:
         graph = merge_equal(expand(graph, self._kernels.has_function))
         leaves = {*arrays, *numbers}
         steps = [x for x in graph.nodes if x not in leaves]
-        if any(graph.targets) or len(steps) > MAX_STEPS or not all(map(_is_step, steps)):
+        if any(graph.targets) or len(steps) > MAX_STEPS or not all(map(_is_computable_here, steps)):
             return None
         if any(x.nbytes > self.max_eager_bytes for x in graph.outputs):
             return None
@@ -185,7 +205,7 @@ class EagerComputation:
         if self.pool.closed or operation in _CREATIONS:
             return None
         if signature.recipes is not None and not operation.is_random:
-            operands = self._read(node)
+            operands = self._operands_of(node)
             if operands is not None and operands.leaves:
                 try:
                     return self._result(node, operands)
@@ -204,7 +224,7 @@ class EagerComputation:
         """
         if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self.pool.closed:
             return None
-        return self._attempt(node, _Attempt(is_needed=True))
+        return self._attempt(node, _Attempt(_Reason.VALUE_NEEDED))
 
     def leaf_of_result(self, node: Node) -> Node | None:
         """Return an input leaf with the value of the pending result of a function that has read
@@ -212,7 +232,7 @@ class EagerComputation:
         """
         if node.reads_version or node.depth > MAX_DEPTH or self.pool.closed:
             return None
-        return self._attempt(node, _Attempt(is_needed=True, is_call=True))
+        return self._attempt(node, _Attempt(_Reason.FUNCTION_RESULT))
 
     def assigned_value(self, node: Node, layout: Layout) -> RemoteArray | None:
         """Return the value of a pending node that is assigned to a variable of this layout, or None
@@ -224,7 +244,7 @@ class EagerComputation:
         if array is not None or node.depth > MAX_DEPTH or self.pool.closed:
             return None
         try:
-            leaf = self._compute(node, _Attempt(is_assigned=True))
+            leaf = self._compute(node, _Attempt(_Reason.ASSIGNED))
         except Exception:  # the usual way raises the error
             return None
         data: RemoteArray | None = None if leaf is None else leaf.value
@@ -240,11 +260,11 @@ class EagerComputation:
         try:
             leaf = self._compute(node, attempt)
         except Exception as error:
-            if not (attempt.reads_stored or attempt.is_needed):
+            if not (attempt.reads_stored or attempt.reason.is_needed):
                 return None
             add_user_line(error)
             raise
-        if leaf is None or not (attempt.reads_stored or attempt.is_needed):
+        if leaf is None or not (attempt.reads_stored or attempt.reason.is_needed):
             return None
         for operand, value_leaf in attempt.leaves.items():
             set_value(operand, value_leaf)
@@ -259,13 +279,13 @@ class EagerComputation:
         recipes = signature.recipes
         if recipes is None:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
-        if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
+        if recipes is _NEVER or (node.operation.is_random and not attempt.reason.is_needed):
             return None
         if node.is_of_numbers and self._created:
             value = self._created.get((signature, node.inputs))
             if value is not None:
-                return self.stored_leaf(signature.shape, signature.dtype, value.copy(), None)
-        operands = self._read(node, attempt)
+                return self.new_leaf(signature.shape, signature.dtype, value.copy(), None)
+        operands = self._operands_of(node, attempt)
         return None if operands is None else self._result(node, operands, attempt)
 
     def _result(
@@ -290,7 +310,7 @@ class EagerComputation:
         provenance = None
         if operands.leaves and operation is not STOP_GRADIENT:
             provenance = operands.provenance(node)
-        return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
+        return self.new_leaf(signature.shape, signature.dtype, value, provenance)
 
     def stored_value(self, leaf: Node, max_bytes: int = MAX_READ) -> np.ndarray[Any, Any] | None:
         """Return the value of a leaf if it is small and this process stores it, otherwise None."""
@@ -302,7 +322,7 @@ class EagerComputation:
             value = data.local_array()
         return None if value is None or value.nbytes > max_bytes else value
 
-    def stored_leaf(
+    def new_leaf(
         self,
         shape: Shape,
         dtype: DType,
@@ -312,7 +332,7 @@ class EagerComputation:
         """Return an input leaf with a value that this process stores."""
         layout = self._result_layouts.get(shape) or self.result_layout(shape)
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values)
-        return _new_leaf(
+        return _new_node(
             INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, False,
             provenance,
         )  # fmt: skip
@@ -339,9 +359,9 @@ class EagerComputation:
             recipe = recipe_of_operation(node.operation, signature)
             store_bounded(self._argument_recipes, signature, recipe, _MAX_LAYOUTS)
         record = Provenance.of(recipe, recipe.last, (reference_to_array(leaf),), node.line)
-        return self.stored_leaf(signature.shape, signature.dtype, value.copy(), record)
+        return self.new_leaf(signature.shape, signature.dtype, value.copy(), record)
 
-    def _read(self, node: Node, attempt: _Attempt | None = None) -> EagerOperands | None:
+    def _operands_of(self, node: Node, attempt: _Attempt | None = None) -> EagerOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
         without an attempt, is neither a stored array nor a number.
 
@@ -383,16 +403,17 @@ class EagerComputation:
         if node.value is not None:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
-        user_array = node.user_array
+        reason, user_array = attempt.reason, node.user_array
         is_of_numbers = node.is_of_numbers and node.depth <= MAX_DEPTH
         pending = user_array is not None and not is_of_numbers
-        if pending and attempt.is_assigned:
+        if pending and reason.computes_unreferenced:
             assert user_array is not None
-            pending = user_array() is not None  # without an array it is a part of the expression
-        if node.is_leaf or (pending and not attempt.is_needed):
+            pending = user_array() is not None
+        if node.is_leaf or (pending and not reason.is_needed):
             return None
-        is_intermediate = attempt.is_call and (user_array is None or user_array() is None)
-        max_bytes = MAX_READ if is_intermediate else 0
+        max_bytes = reason.max_intermediate_bytes
+        if max_bytes and user_array is not None and user_array() is not None:
+            max_bytes = 0
         leaf = attempt.leaves.get(node) or self._compute(node, attempt, max_bytes)
         if leaf is not None:
             attempt.leaves[node] = leaf
@@ -407,7 +428,7 @@ def max_read(operation: Operation, ndim: int) -> int:
     return MAX_READ_BY_VECTOR if operation is CONTRACT and ndim <= 1 else MAX_READ
 
 
-def _is_step(node: Node) -> bool:
+def _is_computable_here(node: Node) -> bool:
     """Return True for a number, and for an operation with a result that is not large."""
     if node.operation is SCALAR or node.operation is CONSTANT:
         return node.value is not None or node.operation is CONSTANT

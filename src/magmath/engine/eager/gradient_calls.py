@@ -93,7 +93,7 @@ class EagerGradients:
         if len(leaves) < len(nodes):
             return None
         if (record := provenance_of(leaves[0])) is not None:
-            record.keep_recent(tape.between)
+            record.keep_recent(tape.stored_intermediates)
         return ComputedGradients(leaves, tape.leaves)
 
 
@@ -139,10 +139,10 @@ class _GradientCall:
         for value, node, output in zip(values, self._like, self._outputs, strict=True):
             if record is None:
                 record = Provenance.of(self._recipe, output, operands, line, numbers)
-                record.keep_recent(tape.between)
+                record.keep_recent(tape.stored_intermediates)
             else:
                 record = record.of_output(output, line)
-            results.append(eager.stored_leaf(node.shape, node.dtype, value, record))
+            results.append(eager.new_leaf(node.shape, node.dtype, value, record))
         return ComputedGradients(results, leaves)
 
 

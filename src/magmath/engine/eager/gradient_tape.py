@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_RESULTS = 200
 """The number of results between sources and an output, above which a gradient is a program of the
 workers."""
-_COMPUTED = -1
+_RECOMPUTED = -1
 """In place of the position of an operand: the recipe has the operation that computes it."""
 
 
@@ -48,7 +48,7 @@ class NotEagerError(Exception):
 class _Result(NamedTuple):
     """A result between the sources and the output.
 
-    operands   for each operand that it reads, its position on the tape, or `_COMPUTED`
+    operands   for each operand that it reads, its position on the tape, or `_RECOMPUTED`
     is_stored  its value is stored, otherwise it is computed again
     """
 
@@ -113,7 +113,7 @@ class GradientTape:
         return self._leaf_values + self._result_values
 
     @property
-    def between(self) -> list[Node]:
+    def stored_intermediates(self) -> list[Node]:
         """The stored results between the sources and the output.
 
         Later gradients may need them, although user code does not refer to them any more: the next
@@ -186,7 +186,7 @@ class GradientTape:
                 positions.append(self._position_of_operand(operand, max_bytes))
             else:
                 source = self._source(operand)
-                positions.append(_COMPUTED if source is None else self._positions[source])
+                positions.append(_RECOMPUTED if source is None else self._positions[source])
         value = None if leaf is None else self._eager.stored_value(leaf)
         if value is not None:
             assert leaf is not None
@@ -272,7 +272,7 @@ def _built(entry: _Result, nodes: Sequence[Node], numbers: list[Node]) -> Node:
             numbers.append(node)
     read = recipe.read_by(record.output)
     for i, position in zip(read, entry.operands, strict=True):
-        if position != _COMPUTED:
+        if position != _RECOMPUTED:
             built[recipe.operands[i]] = nodes[position]
     for i in recipe.reached(record.output):
         if i not in built:

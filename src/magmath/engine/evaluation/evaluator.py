@@ -2,7 +2,7 @@
 
 An expression of small arrays is computed in this process. For any other the program is found by the
 structure of the expression; only on a miss is the graph built, planned and sent to the workers. A
-run then names the program, the numbers of its inputs and the values of its scalars.
+run then names the program, the ids of its inputs and the values of its scalars.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.donation import (
     donate,
     is_small_write,
-    readers_of_overwritten,
-    with_former_values,
+    lost_nodes,
+    with_leaves_of_variables,
 )
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
@@ -156,10 +156,10 @@ class Evaluator:
         # The list of `topological` has no name: while it existed, each node would have one more
         # reference, and would count as referenced by user code (`live_intermediates`).
         is_fallible = has_pending_fallible(topological(requested, pending=True))
-        overwritten = {} if is_fallible else {node: v.release() for v, node in pairs}
+        former_leaves = {} if is_fallible else {node: v.release() for v, node in pairs}
         with self._pool.defer_interrupts():
             if requested:
-                computed = self._values_of(requested, overwritten)
+                computed = self._values_of(requested, former_leaves)
                 if is_fallible:
                     self._runs.wait()
                 deliver_results(computed)
@@ -181,20 +181,20 @@ class Evaluator:
         return {node: data for node, data in values.items() if data is not None}
 
     def _values_of(
-        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
+        self, requested: tuple[Node, ...], former_leaves: Mapping[Node, list[Node]] = NO_VALUES
     ) -> dict[Node, Node]:
         """Return input leaves with the values of nodes.
 
-        `overwritten` maps the new values of variables to the leaves of the former values.
+        `former_leaves` maps the new values of variables to the leaves of the former values.
         """
         try:
-            return self._values_of_expression(requested, overwritten)
+            return self._values_of_expression(requested, former_leaves)
         except BaseException as error:
             clear_frames(error)  # references count: `live_intermediates`
             raise
 
     def _values_of_expression(
-        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
+        self, requested: tuple[Node, ...], former_leaves: Mapping[Node, list[Node]]
     ) -> dict[Node, Node]:
         expression = self._expression_of(requested)
         outputs = expression.outputs
@@ -203,13 +203,13 @@ class Evaluator:
         if composite and has_counted_loop(composite):
             return self._values_through_loops(expression, len(requested))
         lost: set[Node] = set()
-        numbers = self._interpreter.numbers_of_operands(order, outputs)
-        if numbers is not None and composite:
+        array_ids = self._interpreter.array_ids_of_operands(order, outputs)
+        if array_ids is not None and composite:
             simpler = expand(pending_graph(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
-            numbers = self._interpreter.numbers_of_operands(order, expanded)
-        if numbers is not None:
-            data = self._interpreter.execute(order, expanded, numbers)
+            array_ids = self._interpreter.array_ids_of_operands(order, expanded)
+        if array_ids is not None:
+            data = self._interpreter.execute(order, expanded, array_ids)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             structure = structure_of(expression.order, outputs, (None,) * len(outputs))
             record_provenance_by_structure(
@@ -219,8 +219,8 @@ class Evaluator:
             targets: tuple[Node | None, ...] = ()
             if not composite and self._can_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
-                targets = with_former_values(order, outputs, targets, overwritten)
-                lost = readers_of_overwritten(order, targets)
+                targets = with_leaves_of_variables(targets, order, outputs, former_leaves)
+                lost = lost_nodes(order, targets)
                 if lost:
                     self._intermediates.pin(lost)
             leaves = self._values_by_program(expression, outputs, targets)

@@ -37,10 +37,10 @@ class Interpreter:
         """Return True if the worker computes a node of this size without a program."""
         return self._is_possible and node.nbytes <= self.max_bytes
 
-    def numbers_of_operands(
+    def array_ids_of_operands(
         self, order: Sequence[Node], requested: Sequence[Node]
     ) -> dict[Node, int] | None:
-        """Return the numbers of leaves and evaluated nodes if the nodes are interpreted.
+        """Return the array ids of leaves and evaluated nodes if the nodes are interpreted.
 
         Returns None if a program computes them. The interpreter needs the worker of this process
         and small arrays, each whole on that worker. Raises TracingError for an argument of a
@@ -49,7 +49,7 @@ class Interpreter:
         pool, max_bytes = self._pool, self.max_bytes
         small = self._is_possible
         small &= not any(node.operation.is_leaf or node.operation is CONSTANT for node in requested)
-        numbers: dict[Node, int] = {}
+        array_ids: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
             if operation is SCALAR or operation is VARIABLE:
@@ -60,23 +60,23 @@ class Interpreter:
             elif value is not None or operation.is_leaf:
                 data = remote_array_of(node)
                 small = data.layout.is_whole_on_first_worker and data.nbytes <= max_bytes
-                numbers[node] = (
-                    data.number if data.pool is pool else self._runs.checked(data).number
+                array_ids[node] = (
+                    data.array_id if data.pool is pool else self._runs.checked(data).array_id
                 )
             else:
                 small = node.nbytes <= max_bytes and operation is not REDISTRIBUTE
-        return numbers if small else None
+        return array_ids if small else None
 
     def execute(
-        self, order: Sequence[Node], requested: Sequence[Node], numbers: dict[Node, int]
+        self, order: Sequence[Node], requested: Sequence[Node], array_ids: dict[Node, int]
     ) -> list[RemoteArray]:
-        """Return the data of requested nodes, given the numbers of their operands."""
+        """Return the data of requested nodes, given the array ids of their operands."""
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
-        outputs = self._pool.compute(order, different, numbers)
+        outputs = self._pool.compute(order, different, array_ids)
         self._runs.pending_memory.count_bytes(self.max_bytes * len(different))  # at most
         arrays = [
-            RemoteArray(self._pool, number, node.shape, node.dtype, layout)
-            for node, (number, layout) in zip(different, outputs, strict=True)
+            RemoteArray(self._pool, array_id, node.shape, node.dtype, layout)
+            for node, (array_id, layout) in zip(different, outputs, strict=True)
         ]
         if len(different) < len(requested):
             data = dict(zip(different, arrays, strict=True))

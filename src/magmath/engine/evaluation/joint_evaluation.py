@@ -40,7 +40,7 @@ MAX_OPERATIONS = 16
 
 
 @final
-class _Result(NamedTuple):
+class _GradResult(NamedTuple):
     """A result of differentiation: the array, and its node at that time, which an update in place
     replaces."""
 
@@ -48,8 +48,8 @@ class _Result(NamedTuple):
     original: Callable[[], Node | None]
 
     @staticmethod
-    def of(array: ArrayHandle) -> _Result:
-        return _Result(ref(array), ref(array.node))
+    def of(array: ArrayHandle) -> _GradResult:
+        return _GradResult(ref(array), ref(array.node))
 
     @property
     def node(self) -> Node | None:
@@ -63,20 +63,20 @@ class _Result(NamedTuple):
 
 
 @final
-class _Call(NamedTuple):
+class _GradCall(NamedTuple):
     """The results of a call of `grad`."""
 
-    gradients: list[_Result]
-    value: _Result
+    gradients: list[_GradResult]
+    value: _GradResult
 
 
 @final
-class _OfThread(local):
+class _ThreadState(local):
     """The latest updates and calls of a thread."""
 
     def __init__(self) -> None:
         self.updates: deque[Callable[[], ArrayHandle | None]] = deque(maxlen=MAX_UPDATES)
-        self.calls: deque[_Call] = deque(maxlen=MAX_CALLS)
+        self.calls: deque[_GradCall] = deque(maxlen=MAX_CALLS)
 
 
 @final
@@ -84,33 +84,34 @@ class JointEvaluation:
     """The latest arrays that were updated in place, and the latest gradients."""
 
     def __init__(self) -> None:
-        self._own = _OfThread()
+        self._thread_state = _ThreadState()
 
     def add_update(self, array: ArrayHandle) -> None:
         """Register an array after an update in place."""
-        self._own.updates.append(ref(array))
+        self._thread_state.updates.append(ref(array))
 
     def add_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients that a call returns, and the value that it differentiated."""
-        self._own.calls.append(_Call([_Result.of(x) for x in gradients], _Result.of(value)))
+        results = [_GradResult.of(x) for x in gradients]
+        self._thread_state.calls.append(_GradCall(results, _GradResult.of(value)))
 
     def nodes_with(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
         """Return the nodes that are computed together with those in `order`: gradients and values,
         and updates in place."""
-        thread_state = self._own
+        thread_state = self._thread_state
         if not (thread_state.updates or thread_state.calls):
             return [], []
         pending = {node for node in order if node.value is None and not node.is_leaf}
-        results = self._of_calls(thread_state, pending)
+        results = self._results_of_calls(thread_state, pending)
         updates = [x for x in self._updates_of(thread_state, order, pending) if x not in results]
         return results, updates
 
-    def _of_calls(self, thread_state: _OfThread, pending: set[Node]) -> list[Node]:
+    def _results_of_calls(self, thread_state: _ThreadState, pending: set[Node]) -> list[Node]:
         """Return the results of calls of which a gradient is computed."""
         calls, thread_state.calls = thread_state.calls, deque(maxlen=MAX_CALLS)
         results: dict[Node, None] = {}
         for call in calls:
-            nodes = [node for one in call.gradients if (node := one.node) is not None]
+            nodes = [node for x in call.gradients if (node := x.node) is not None]
             if pending.isdisjoint(nodes):
                 if nodes:
                     thread_state.calls.append(call)
@@ -127,7 +128,7 @@ class JointEvaluation:
         return list(results)
 
     def _updates_of(
-        self, thread_state: _OfThread, order: Sequence[Node], pending: set[Node]
+        self, thread_state: _ThreadState, order: Sequence[Node], pending: set[Node]
     ) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
         add only element-wise operations, on arrays which are not larger than those that exist."""
@@ -144,21 +145,21 @@ class JointEvaluation:
                 continue
             if array.node in pending or array.node in updates:
                 continue
-            if array.node.size <= largest and _is_small_addition(array.node, pending):
+            if array.node.size <= largest and _reads_with_few_operations(array.node, pending):
                 updates[array.node] = None
             else:
                 thread_state.updates.append(reference)
         return list(updates)
 
 
-def _is_small_addition(node: Node, pending: set[Node]) -> bool:
+def _reads_with_few_operations(node: Node, pending: set[Node]) -> bool:
     """Return True if a node reads one of the pending nodes and needs few other operations, all of
     them element-wise or filled with a number."""
     seen, stack, reads = {node}, [node], False
     while stack:
         current = stack.pop()
-        fill = NUMBERS.issuperset([x.operation for x in current.inputs])
-        if len(seen) > MAX_OPERATIONS or not (current.operation.is_elementwise or fill):
+        is_filled = NUMBERS.issuperset([x.operation for x in current.inputs])
+        if len(seen) > MAX_OPERATIONS or not (current.operation.is_elementwise or is_filled):
             return False
         for source in current.inputs:
             if source in pending:

@@ -91,16 +91,16 @@ class LoopPrograms:
     def without_loops(self, outputs: Sequence[Node]) -> list[Node]:
         """Return expressions with leaves in place of the results of loops, which are run."""
         outputs = with_shared_loops(outputs)
-        known: dict[Node, Node] = {}
+        leaves: dict[Node, Node] = {}
         for part in subgraphs(outputs, ()):
             if part.loop is None:
                 break
             needed = dict.fromkeys([*part.outputs, *part.loop.inputs])
-            images = substituted(list(needed), known)
-            known |= zip(needed, self._engine.evaluate(images), strict=True)
-            results = self.results(part.loop, [known[x] for x in part.loop.inputs])
-            known |= {x: results[x.attributes["index"]] for x in part.results}
-        return substituted(outputs, known)
+            images = substituted(list(needed), leaves)
+            leaves |= zip(needed, self._engine.evaluate(images), strict=True)
+            results = self.results(part.loop, [leaves[x] for x in part.loop.inputs])
+            leaves |= {x: results[x.attributes["index"]] for x in part.results}
+        return substituted(outputs, leaves)
 
     def recorded_results(self, results: Sequence[Node]) -> list[Node]:
         """Return leaves with all results of a loop of evaluated arrays, from which gradients pass
@@ -168,8 +168,8 @@ class _LoopProgram:
         leaves, compiled = self._graph.leaves, self._compiled
         operands = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
         del values
-        numbers = [leaves[i].value for i in compiled.scalars]
-        results, run = self._engine.runs.start(compiled, operands, numbers, steps=self._steps)
+        scalars = [leaves[i].value for i in compiled.scalars]
+        results, run = self._engine.runs.start(compiled, operands, scalars, steps=self._steps)
         run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
         return [leaf_of(data) for data in results[:-1]]  # the last one is the counter
 

@@ -3,6 +3,9 @@
 Values are immutable, so `a[i] = v` computes another one. If only the pending expression refers to
 the old value, the new one is computed in its memory, without a copy. Python's reference counts tell
 whether nodes are referenced from outside of the expression.
+
+    overwritten   leaves whose memory a result takes
+    lost          nodes that cannot be computed again after that
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ def donate(
     pending = [x for x in order if x in referenced and x.value is None and not x.is_leaf]
     writes = [x for x in pending if x.operation.overwrites_first]
     if sum([x.size for x in writes]) > MAX_PARTS * max([x.size for x in writes], default=0):
-        writes = [x for x in writes if has_array(x) or _overwritten(x, referenced)]
+        writes = [x for x in writes if has_array(x) or _overwritten_leaf(x, referenced)]
     nodes = list(dict.fromkeys([*requested, *writes]))
     targets: list[Node | None] = []
     for node in list(nodes):
-        target = _overwritten(node, referenced) if node.value is None else None
+        target = _overwritten_leaf(node, referenced) if node.value is None else None
         needing = [] if target is None else _depending(order, node.inputs[0])
         additional = [x for x in needing if x in pending and x not in nodes]
         fits = sum(x.size for x in additional) < node.size
@@ -70,7 +73,7 @@ def donate(
     return tuple(nodes), (*targets, *(None,) * (len(nodes) - len(targets)))
 
 
-def _overwritten(node: Node, referenced: set[Node]) -> Node | None:
+def _overwritten_leaf(node: Node, referenced: set[Node]) -> Node | None:
     """Return the leaf of the array that a node writes into if only the node references it."""
     if (
         not node.operation.overwrites_first
@@ -92,38 +95,37 @@ def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
     return [node for node in order if node in depending and node is not leaf]
 
 
-def readers_of_overwritten(order: Sequence[Node], targets: Sequence[Node | None]) -> set[Node]:
+def lost_nodes(order: Sequence[Node], targets: Sequence[Node | None]) -> set[Node]:
     """Return the nodes that cannot be computed again after a run that overwrites `targets`.
 
     They read the former values of these leaves, directly or through pending nodes.
     """
     overwritten = {leaf for leaf in targets if leaf is not None}
-    readers: set[Node] = set()
+    lost: set[Node] = set()
     if not overwritten:
-        return readers
-    lost = overwritten | {x for x in order if isinstance(x.value, Node) and x.value in overwritten}
+        return lost
+    unreadable = {x for x in order if isinstance(x.value, Node) and x.value in overwritten}
+    unreadable |= overwritten
     for node in order:
-        if node not in lost and any(source in lost for source in node.inputs):
-            readers.add(node)
+        if node not in unreadable and any(source in unreadable for source in node.inputs):
+            lost.add(node)
             if node.value is None:
-                lost.add(node)
-    return readers
+                unreadable.add(node)
+    return lost
 
 
-def with_former_values(
+def with_leaves_of_variables(
+    targets: Sequence[Node | None],
     order: Sequence[Node],
     requested: Sequence[Node],
-    targets: Sequence[Node | None],
-    overwritten: Mapping[Node, list[Node]],
+    former_leaves: Mapping[Node, list[Node]],
 ) -> tuple[Node | None, ...]:
-    """Return the leaves whose memory the results reuse.
-
-    These are `targets`, and the former values of variables that have no other references.
-    """
-    if not overwritten:
+    """Return for each requested node the leaf that it overwrites, or None: that in `targets`, or
+    the former leaf of the variable that gets its value, if that has no other references."""
+    if not former_leaves:
         return tuple(targets)
-    reused = list(targets) or [None] * len(requested)
-    for node, former in overwritten.items():
-        if node in requested and former[0] not in reused and not is_referenced(former, order):
-            reused[requested.index(node)] = former[0]
-    return tuple(reused)
+    overwritten = list(targets) or [None] * len(requested)
+    for node, former in former_leaves.items():
+        if node in requested and former[0] not in overwritten and not is_referenced(former, order):
+            overwritten[requested.index(node)] = former[0]
+    return tuple(overwritten)

@@ -73,7 +73,7 @@ class IntermediateCache:
         """Drop the value of a node if its run has failed; return True if it has no value then."""
         if node is None or node.value is None:
             return True
-        failed = self._pool.has_failed(remote_array_of(node.value).number)
+        failed = self._pool.has_failed(remote_array_of(node.value).array_id)
         if failed:
             set_value(node, None)
             forgotten.append(node)

@@ -89,7 +89,7 @@ class RedistributionCache:
         self._workers, self.limit = workers, limit
         self._recent: RecentlyUsed[tuple[ref[RemoteArray], Layout], int] = RecentlyUsed()
         """The bytes of copies, by the arrays and the layouts of their copies. An array is not known
-        by its number, which changes if an abandoned run is repeated."""
+        by its id, which changes if an abandoned run is repeated."""
 
     @cached_property
     def budget(self) -> int:

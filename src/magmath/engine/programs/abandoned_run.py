@@ -21,21 +21,21 @@ Start: TypeAlias = Callable[
 class AbandonedRun:
     """The state needed to repeat a run that Ctrl-C has abandoned between two instructions."""
 
-    __slots__ = ("_compiled", "_numbers", "_operands", "_outputs")
+    __slots__ = ("_compiled", "_operands", "_outputs", "_scalars")
 
     def __init__(
         self,
         compiled: CompiledProgram,
         operands: Sequence[RemoteArray],
-        numbers: Sequence[Number],
+        scalars: Sequence[Number],
         outputs: Sequence[RemoteArray],
     ) -> None:
-        self._compiled, self._operands, self._numbers = compiled, operands, numbers
+        self._compiled, self._operands, self._scalars = compiled, operands, scalars
         self._outputs = [ref(data) for data in outputs]
 
     def rerun(self, start: Start) -> None:
         """Repeat the run, and give its results to the arrays of the abandoned run."""
-        results, _ = start(self._compiled, self._operands, self._numbers)
+        results, _ = start(self._compiled, self._operands, self._scalars)
         for output, data in zip(self._outputs, results, strict=True):
             former = output()
             if former is not None:

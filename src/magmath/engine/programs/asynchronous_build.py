@@ -15,7 +15,7 @@ from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.passes.environment import Environment
-from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
+from magmath.program.instructions import AsynchronousStep, Program, Slot, SlotKind, WorkerProgram
 
 
 def build_asynchronous(
@@ -48,7 +48,7 @@ class _Assembly:
         self._slots: list[Slot] = []
         copies = dict.fromkeys(split.copies.values())
         private = [*copies, *split.sent.values()]
-        self._numbers = [x for x in graph.leaves if x.name == "scalar"]
+        self._scalars = [x for x in graph.leaves if x.name == "scalar"]
         self._inputs = [x for x in graph.leaves if x.name != "scalar" and x not in copies]
         self._targets = [target for target in graph.targets if target is not None]
         for leaf in self._inputs:
@@ -68,7 +68,7 @@ class _Assembly:
         """Return the program of all workers."""
         replicated, targets = self._environment.replicated, self._targets
         step = self._asynchronous_step()
-        scalars = [self._new_slot(x, replicated(()), "scalar") for x in self._numbers]
+        scalars = [self._new_slot(x, replicated(()), "scalar") for x in self._scalars]
         program = Program(
             slots=self._slots,
             instructions=[],
@@ -81,10 +81,10 @@ class _Assembly:
             asynchronous=step,
         )
         position = {leaf: i for i, leaf in enumerate(self._leaves)}
-        inputs, numbers = (
-            tuple([position[x] for x in group]) for group in (self._inputs, self._numbers)
+        inputs, scalar_positions = (
+            tuple([position[x] for x in group]) for group in (self._inputs, self._scalars)
         )
-        return CompiledProgram(UNSENT, program, inputs, numbers)
+        return CompiledProgram(UNSENT, program, inputs, scalar_positions)
 
     def _asynchronous_step(self) -> AsynchronousStep:
         split, slot = self._split, self._shared | self._private
@@ -120,7 +120,7 @@ class _Assembly:
             part.program,
             [slot[read[i]] for i in part.inputs],
             [slot[x] for x in outputs if x is not None],
-            [self._numbers.index(read[i]) for i in part.scalars],
+            [self._scalars.index(read[i]) for i in part.scalars],
         )
 
     def _private_slots(self, leaves: Iterable[Node | None]) -> dict[Node, int]:
@@ -130,7 +130,7 @@ class _Assembly:
             x: self._new_slot(x, replicated(x.shape), "temporary") for x in leaves if x is not None
         }
 
-    def _new_slot(self, leaf: Node, layout: Layout, kind: str) -> int:
+    def _new_slot(self, leaf: Node, layout: Layout, kind: SlotKind) -> int:
         self._slots.append(Slot(leaf.shape, leaf.dtype, layout, kind))
         return len(self._slots) - 1
 

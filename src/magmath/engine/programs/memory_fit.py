@@ -53,9 +53,9 @@ def fit_memory(
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
         plan = pipeline.reduce_memory(planned, environment, excess)
-        built = lower_plan(plan)
+        reduced = lower_plan(plan)
         seconds = sum([node_seconds(node, environment) for node in plan.originals])
-        attempts.append(_SizedProgram(built, need_of(built).nbytes, seconds))
+        attempts.append(_SizedProgram(reduced, need_of(reduced).nbytes, seconds))
         missing = attempts[-1].nbytes - aim
         is_close = -RESERVED_SHARE * room <= missing <= 0
         if is_close or (missing > 0 and attempts[-1].nbytes >= attempts[-2].nbytes):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magmath.runtime.topology import Topology
 
 UNSENT = -1
-"""The identifier of a program that the workers do not have."""
+"""The id of a program that the workers do not have."""
 
 
 @final
@@ -48,7 +48,7 @@ class ResultSpec(NamedTuple):
 class CompiledProgram:
     """A program on the workers, and the positions of the graph leaves that it reads."""
 
-    identifier: int
+    program_id: int
     program: Program
     inputs: tuple[int, ...]
     scalars: tuple[int, ...]
@@ -198,10 +198,9 @@ def plan_and_lower(
     used = sorted(planned.graph.leaves, key=position.__getitem__)
     inputs = [leaf for leaf in used if leaf.name != "scalar"]
     scalars = [leaf for leaf in used if leaf.name == "scalar"]
-    number = {leaf: i for i, leaf in enumerate(inputs)}
-    donated = {
-        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
-    }
+    input_position = {leaf: i for i, leaf in enumerate(inputs)}
+    targets = enumerate(planned.graph.targets)
+    donated = {i: input_position[target] for i, target in targets if target is not None}
 
     def lower_plan(planned: pipeline.PlannedGraph) -> Program:
         with stage("lower"):

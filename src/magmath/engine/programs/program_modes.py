@@ -13,12 +13,12 @@ class ProgramModes:
     """How a program runs (`Program`).
 
     flushes_denormals  denormal numbers count as zero, unless the pool keeps them
-    checks_late        a GPU may overwrite variables before it reports invalid data; for callers
+    reports_late       a GPU may overwrite variables before it reports invalid data; for callers
                        that restore them
     """
 
     flushes_denormals: bool = False
-    checks_late: bool = False
+    reports_late: bool = False
 
     def of_training(self) -> ProgramModes:
         """Return these modes for a training step."""
@@ -26,7 +26,7 @@ class ProgramModes:
 
 
 DEFAULT_MODES: Final = ProgramModes()
-RESTORED_TRAINING: Final = ProgramModes(flushes_denormals=True, checks_late=True)
+RESTORED_TRAINING: Final = ProgramModes(flushes_denormals=True, reports_late=True)
 """A step of `fit`, which restores the variables after a failure."""
 
 

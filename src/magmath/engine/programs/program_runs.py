@@ -55,16 +55,16 @@ class ProgramRuns:
         data of another pool.
         """
         operands = [remote_array_of(leaves[i]) for i in compiled.inputs]
-        numbers = [leaves[i].value for i in compiled.scalars]
+        scalars = [leaves[i].value for i in compiled.scalars]
         return self.start(
-            compiled, operands, numbers, steps=steps, progress=progress, asynchronous=asynchronous
+            compiled, operands, scalars, steps=steps, progress=progress, asynchronous=asynchronous
         )
 
     def start(
         self,
         compiled: CompiledProgram,
         operands: Sequence[RemoteArray],
-        numbers: Sequence[Number],
+        scalars: Sequence[Number],
         *,
         steps: int = 1,
         progress: ProgressCallback | None = None,
@@ -73,14 +73,14 @@ class ProgramRuns:
         """Run a program on its input arrays and scalars, in order; return the data of the outputs
         and the run, as `run`."""
         if compiled.number_checks is not None:
-            compiled.number_checks.check(numbers)
+            compiled.number_checks.check(scalars)
         if self.pool.memory_limit is not None:
             self._redistribution_cache.make_room(self.pool.array_bytes, compiled.new_bytes)
         timed = self.profiler is not None
         run = self.pool.run(
-            compiled.identifier,
-            self.numbers_of(operands),
-            numbers,
+            compiled.program_id,
+            self.array_ids_of(operands),
+            scalars,
             steps=steps,
             progress=progress,
             timed=timed,
@@ -93,11 +93,11 @@ class ProgramRuns:
             run.values()
             self.profiler(run)
         outputs = []
-        for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
-            outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
+        for array_id, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
+            outputs.append(RemoteArray(self.pool, array_id, shape, dtype, layout, run))
         self.pending_memory.count_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
-            run.recovery = AbandonedRun(compiled, tuple(operands), tuple(numbers), outputs)
+            run.recovery = AbandonedRun(compiled, tuple(operands), tuple(scalars), outputs)
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return outputs, run
@@ -109,7 +109,7 @@ class ProgramRuns:
             if (
                 run is not None
                 and run.recovery is not None
-                and self.pool.has_been_abandoned(data.number)
+                and self.pool.has_been_abandoned(data.array_id)
             ):
                 run.recovery.rerun(self.start)
 
@@ -151,7 +151,7 @@ class ProgramRuns:
             self.restore(data)
             for x in data:
                 if x.has_failed:
-                    self.pool.raise_failure(x.number)
+                    self.pool.raise_failure(x.array_id)
 
     def drain(self) -> None:
         """Wait until all started runs are done. Failures are not raised."""
@@ -167,18 +167,18 @@ class ProgramRuns:
         elif run is not None:  # its failure may have been raised
             self.pool.finish()
 
-    def numbers_of(self, operands: Sequence[RemoteArray]) -> list[int]:
-        """Return the numbers of arrays. Raises WorkerLost for data of another pool."""
+    def array_ids_of(self, operands: Sequence[RemoteArray]) -> list[int]:
+        """Return the ids of arrays. Raises WorkerLost for data of another pool."""
         if self.pool.has_failures:
             self.restore(operands)
         pool = self.pool
-        return [x.number if x.pool is pool else self.checked(x).number for x in operands]
+        return [x.array_id if x.pool is pool else self.checked(x).array_id for x in operands]
 
-    def versions_of(self, operands: Sequence[RemoteArray]) -> list[int]:
-        """Return the versions of arrays, after interrupted runs were repeated. Raises WorkerLost
+    def content_ids_of(self, operands: Sequence[RemoteArray]) -> list[int]:
+        """Return the content ids of arrays, after interrupted runs were repeated. Raises WorkerLost
         for data of another pool."""
-        self.numbers_of(operands)
-        return [x.version for x in operands]
+        self.array_ids_of(operands)
+        return [x.content_id for x in operands]
 
     def checked(self, data: RemoteArray) -> RemoteArray:
         """Return the data. Raises WorkerLost for data of another pool."""

@@ -97,12 +97,12 @@ class ProgramTable:
     def mark_used(self, compiled: CompiledProgram) -> None:
         """Record a use of a program that did not pass through this table: it is spared once when it
         would be forgotten."""
-        self._spared.add(compiled.identifier)
+        self._spared.add(compiled.program_id)
 
     def clear(self) -> None:
         """Forget all programs, here and on the workers."""
         for compiled in self._programs.values():
-            self._pool.forget(compiled.identifier)
+            self._pool.forget(compiled.program_id)
         self._programs.clear()
         self._spared.clear()
 
@@ -113,15 +113,15 @@ class ProgramTable:
         """
         for _ in range(2 * len(self._programs)):
             key, oldest = self._programs.popitem(last=False)
-            identifier, reference = oldest.identifier, ref(oldest)
-            if identifier in self._spared:
-                self._spared.remove(identifier)
+            program_id, reference = oldest.program_id, ref(oldest)
+            if program_id in self._spared:
+                self._spared.remove(program_id)
                 self._programs[key] = oldest
                 continue
             del oldest
             program = reference()
             if program is None:
-                self._pool.forget(identifier)
+                self._pool.forget(program_id)
                 return
             self._programs[key] = program
             del program
@@ -143,7 +143,7 @@ class ProgramTable:
         count("nodes", len(graph.nodes))
         with paused_gc():
             environment = self.environment
-            built = (
+            compiled = (
                 build_program(
                     graph, environment, pool.topology.device, self._room_for(graph, later)
                 )
@@ -151,13 +151,13 @@ class ProgramTable:
                 else build_asynchronous(graph, division, environment)
             )
             program = msgspec.structs.replace(
-                built.program,
+                compiled.program,
                 flushes_denormals=modes.flushes_denormals,
-                checks_late=modes.checks_late,
+                reports_late=modes.reports_late,
             )
             if pool.memory_limit is not None:
-                self._redistribution_cache.make_room(pool.array_bytes, built.new_bytes)
-            leaves = [graph.leaves[position] for position in built.inputs]
+                self._redistribution_cache.make_room(pool.array_bytes, compiled.new_bytes)
+            leaves = [graph.leaves[position] for position in compiled.inputs]
             stored = [x for x, y in zip(program.inputs, leaves, strict=True) if y not in later]
             check_memory(
                 program,
@@ -166,14 +166,15 @@ class ProgramTable:
                 lambda: plan_and_lower(graph, environment).program,
             )
             with stage("send"):
-                identifier = pool.define(program)
+                program_id = pool.define(program)
         expanded = expand(graph)
         return replace(
-            built,
+            compiled,
             program=program,
-            identifier=identifier,
+            program_id=program_id,
             is_fallible=is_fallible_program(expanded, in_range),
-            number_checks=NumberChecks(expanded, [graph.leaves[i] for i in built.scalars]) or None,
+            number_checks=NumberChecks(expanded, [graph.leaves[i] for i in compiled.scalars])
+            or None,
         )
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:

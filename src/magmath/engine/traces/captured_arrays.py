@@ -18,42 +18,43 @@ from magmath.graph import Graph, Node
 if TYPE_CHECKING:
     from magmath.engine.traces.tracing import ObservedState, Trace
 
-_readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
-_open_records: list[_UpdatesOfOthers] = []
+_readers: dict[int, WeakSet[Captures]] = {}  # by the id of the nodes, which the captures keep alive
+_open_traces: list[_OpenTrace] = []
 
 
 @final
-class _UpdatesOfOthers:
-    """What other threads update while a function is traced, and its capture is not made yet."""
+class _OpenTrace:
+    """The trace of a function whose captures are not made yet."""
 
     def __init__(self) -> None:
         self.thread = get_ident()
         self.replaced: dict[int, object] = {}
-        """The nodes of updated arrays, and changed objects, by their ids."""
+        """The nodes of arrays that other threads have updated meanwhile, and objects that they have
+        changed, by their ids."""
 
 
 @contextmanager
-def recording_updates() -> Iterator[None]:
-    """Within this block a function is traced, and its `Captured` is made: what other threads update
-    meanwhile makes it stale."""
-    record = _UpdatesOfOthers()
-    _open_records.append(record)
+def watching_updates() -> Iterator[None]:
+    """Within this block a function is traced, and its `Captures` are made: what other threads
+    update meanwhile makes them stale."""
+    trace = _OpenTrace()
+    _open_traces.append(trace)
     try:
         yield
     finally:
-        _open_records.remove(record)
+        _open_traces.remove(trace)
 
 
-def _forget_records_of_others() -> None:
-    """Forget those of threads that a forked process does not have, which would grow for ever."""
-    _open_records[:] = [x for x in _open_records if x.thread == get_ident()]
+def _forget_traces_of_others() -> None:
+    """Forget traces of threads that a forked process does not have: they would grow for ever."""
+    _open_traces[:] = [x for x in _open_traces if x.thread == get_ident()]
 
 
-os.register_at_fork(after_in_child=_forget_records_of_others)
+os.register_at_fork(after_in_child=_forget_traces_of_others)
 
 
 @final
-class Captured:
+class Captures:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
     placeholders   the leaves of the arguments
@@ -77,7 +78,7 @@ class Captured:
 
     def add_state(self, trace: Trace) -> None:
         """Record that the function depends on the Python objects on which its trace depends."""
-        for owner in trace.states:
+        for owner in trace.state_owners:
             self.add(owner)
         self._observed_states = trace.observed_states
 
@@ -123,7 +124,7 @@ class Captured:
 def _is_replaced(node: object) -> bool:
     """Return True if another thread has updated what this thread reads in an open trace."""
     thread = get_ident()
-    return any(id(node) in x.replaced for x in list(_open_records) if x.thread == thread)
+    return any(id(node) in x.replaced for x in list(_open_traces) if x.thread == thread)
 
 
 def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
@@ -156,31 +157,31 @@ def add_leaf_to_captures(node: Node, leaf: Node) -> None:
     if _readers:
         readers = _readers.get(id(node))
         if readers:
-            for captured in list(readers):
-                captured.add(leaf)
+            for captures in list(readers):
+                captures.add(leaf)
 
 
 def invalidate_captures(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
-    if _open_records:
+    if _open_traces:
         _record_update(node)
     if _readers:
-        for captured in _readers.pop(id(node), ()):
-            captured.is_stale = True
+        for captures in _readers.pop(id(node), ()):
+            captures.is_stale = True
 
 
 def invalidate_layouts(leaf: Node) -> None:
     """Mark captures as stale after the move of a variable with this leaf to another layout."""
-    if _open_records:
+    if _open_traces:
         _record_update(leaf)
-    for captured in list(_readers.get(id(leaf), ())):
-        if not captured.can_move(leaf):
-            captured.is_stale = True
+    for captures in list(_readers.get(id(leaf), ())):
+        if not captures.can_move(leaf):
+            captures.is_stale = True
 
 
 def _record_update(node: object) -> None:
-    """Record an update for the functions that other threads trace."""
-    for record in list(_open_records):
-        if record.thread != get_ident():
-            record.replaced[id(node)] = node
+    """Record an update in the open traces of other threads."""
+    for trace in list(_open_traces):
+        if trace.thread != get_ident():
+            trace.replaced[id(node)] = node

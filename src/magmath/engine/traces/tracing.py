@@ -7,6 +7,7 @@ run draws the next random numbers of the generators.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import local
@@ -49,8 +50,16 @@ NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""
 
 
-class _Effects:
-    """The variables that a function reads and assigns, and the arrays that it updates in place."""
+class TraceScope(ABC):
+    """What a function reads, assigns and draws while it is traced.
+
+    A `Trace` records it for a program. A `Scope` passes to the surrounding code what does not
+    belong to the function itself. Both have variables of their own, and updates of arrays.
+
+    can_loop   the function may contain a `while_loop`
+    """
+
+    can_loop: bool
 
     def __init__(self) -> None:
         self.read: dict[Node, Any] = {}
@@ -58,6 +67,12 @@ class _Effects:
         self.assigned: dict[Node, Node] = {}
         """The last values of assigned variables, by the variables' leaves."""
         self._updates = Updates()
+
+    # variables and arrays
+
+    @abstractmethod
+    def value_of(self, variable: VariableState) -> Node:
+        """Return the value that reading a variable gives at this line."""
 
     def assign(self, variable: VariableState, value: Node) -> None:
         """Record the next value of a variable."""
@@ -82,10 +97,66 @@ class _Effects:
         error."""
         self._updates.undo()
 
+    @abstractmethod
+    def mark_outdated(self) -> None:
+        """Record that variables were replaced, which the function may have used before."""
+
+    # numbers of each run
+
+    @abstractmethod
+    def add_number(self, source: NumberSource, dtype: DType) -> Node:
+        """Return a leaf for a number that `source` returns for each run."""
+
+    @property
+    @abstractmethod
+    def is_loop(self) -> bool:
+        """True if the code is the body of a loop, which runs without the controller."""
+
+    @property
+    @abstractmethod
+    def is_conditional(self) -> bool:
+        """True if values decide how often a run executes the function: in branches and loops."""
+
+    # random streams
+
+    @abstractmethod
+    def draw(self, generator: Streams) -> Stream:
+        """Return the next stream of a generator."""
+
+    @abstractmethod
+    def add_drawn(self, number: Node) -> None:
+        """Record the number of a stream that the function draws from a generator whose state is a
+        variable."""
+
+    @abstractmethod
+    def draws_of(self, generator: Streams) -> StreamPosition:
+        """Return the next stream of a generator, for a loop that moves it."""
+
+    @abstractmethod
+    def add_moved(self, position: StreamPosition) -> None:
+        """Record that a loop of the function has moved a stream of the surrounding code."""
+
+    # Python objects, and the kind of function
+
+    @abstractmethod
+    def depend_on_state(self, owner: object) -> None:
+        """Record that the function depends on the state of a Python object.
+
+        The function is traced again after `captured_arrays.invalidate_captures(owner)`.
+        """
+
+    @abstractmethod
+    def depend_on_observed_state(self, state: ObservedState) -> None:
+        """Record that the function depends on what a module consists of."""
+
+    @abstractmethod
+    def mark_training(self) -> None:
+        """Record that the function computes gradients, or takes a step of an optimizer."""
+
 
 @final
-class Trace(_Effects):
-    """The variables and generators that a traced function uses.
+class Trace(TraceScope):
+    """The variables and generators that a traced function uses, the outermost of `TraceScope`.
 
     step       the step number, 0-d, if the function is the body of a loop
     can_loop   the function can be divided at a `while_loop`, which the controller runs
@@ -93,14 +164,14 @@ class Trace(_Effects):
 
     def __init__(self, step: Node | None = None, *, can_loop: bool = False) -> None:
         super().__init__()
-        self.can_loop: bool = can_loop
+        self.can_loop = can_loop
         self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
-        self.states: list[object] = []
+        self.state_owners: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
         self.observed_states: list[ObservedState] = []
         """The parts of these modules that lists and dictionaries can change."""
-        self._state_identities: set[int] = set()  # the identities of `states`
+        self._state_identities: set[int] = set()  # those of `state_owners`
         self.is_outdated = False
         """True if another trace uses other variables, since some were replaced during this one."""
         self._uses_gradients = False
@@ -108,33 +179,27 @@ class Trace(_Effects):
         self._draws: dict[int, Draws] = {}
 
     def value_of(self, variable: VariableState) -> Node:
-        """Return the value that reading a variable gives at this line."""
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
 
     def mark_outdated(self) -> None:
-        """Record that variables were replaced, which the function may have used before."""
         self.is_outdated = True
 
-    def number(self, source: NumberSource, dtype: DType) -> Node:
-        """Return a leaf for a number that `source` returns for each run."""
+    def add_number(self, source: NumberSource, dtype: DType) -> Node:
         leaf = scalar(None, dtype)
         self.numbers[leaf] = source
         return leaf
 
     @property
     def is_loop(self) -> bool:
-        """True if the function is the body of a loop, which runs without the controller."""
         return self._step is not None
 
     @property
     def is_conditional(self) -> bool:
-        """False: each run executes the function once, or in each of its steps."""
-        return False
+        return False  # each run executes the function once, or in each of its steps
 
     def draw(self, generator: Streams) -> Stream:
-        """Return the next stream of a generator."""
         return self.draws_of(generator).next()
 
     def add_drawn(self, number: Node) -> None:
@@ -142,14 +207,13 @@ class Trace(_Effects):
         streams."""
 
     def draws_of(self, generator: Streams) -> Draws:
-        """Return the streams that the function draws from a generator."""
         draws = self._draws.get(id(generator))
         if draws is None:
             draws = self._draws[id(generator)] = Draws(generator, self._step)
         return draws
 
     def add_moved(self, position: StreamPosition) -> None:
-        """Do nothing: a trace keeps its own streams (see `Scope.add_moved`)."""
+        """Do nothing: a trace has its own streams, which no surrounding code moves."""
 
     @property
     def computed_draws(self) -> list[Draws]:
@@ -170,16 +234,11 @@ class Trace(_Effects):
         return numbers
 
     def depend_on_state(self, owner: object) -> None:
-        """Record that the function depends on the state of a Python object.
-
-        The function is traced again after `captured_arrays.invalidate_captures(owner)`.
-        """
         if id(owner) not in self._state_identities:
             self._state_identities.add(id(owner))
-            self.states.append(owner)
+            self.state_owners.append(owner)
 
     def mark_training(self) -> None:
-        """Record that the function computes gradients, or takes a step of an optimizer."""
         self._uses_gradients = True
 
     @property
@@ -188,12 +247,11 @@ class Trace(_Effects):
         return self._uses_gradients and bool(self.assigned)
 
     def depend_on_observed_state(self, state: ObservedState) -> None:
-        """Record that the function depends on what a module consists of."""
         if state not in self.observed_states:
             self.observed_states.append(state)
 
 
-class Scope(_Effects):
+class Scope(TraceScope):
     """The effects of a function whose graph becomes a part of the surrounding expression.
 
     Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
@@ -207,89 +265,75 @@ class Scope(_Effects):
         super().__init__()
         self.outer = current()
         self._is_branch = is_branch
-        self.can_loop: bool = can_loop and self.outer is not None and self.outer.can_loop
+        self.can_loop = can_loop and self.outer is not None and self.outer.can_loop
         self.drawn: list[Node] = []
         self.moved: dict[StreamPosition, None] = {}
         """The streams of the surrounding code that loops of the function have moved."""
 
     def value_of(self, variable: VariableState) -> Node:
-        """Return the value that reading a variable gives at this line."""
         value = self.assigned.get(variable.leaf)
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
 
     def mark_outdated(self) -> None:
-        """Record that variables were replaced, which the function may have used before."""
         if self.outer is not None:
             self.outer.mark_outdated()
 
-    def number(self, source: NumberSource, dtype: DType) -> Node:
-        """Return a leaf for a number that `source` returns for each run."""
+    def add_number(self, source: NumberSource, dtype: DType) -> Node:
         if self.outer is None:
             return scalar(source(1), dtype)
-        return self.outer.number(source, dtype)
+        return self.outer.add_number(source, dtype)
 
     @property
     def is_loop(self) -> bool:
-        """True if the surrounding code is the body of a loop, which runs without the controller."""
         return self.outer is not None and self.outer.is_loop
 
     @property
     def is_conditional(self) -> bool:
-        """True if values decide how often a run executes the function: in branches and loops."""
         return self._is_branch or (self.outer is not None and self.outer.is_conditional)
 
     def draw(self, generator: Streams) -> Stream:
-        """Return the next stream of a generator."""
         outer = self.outer
         stream = generator.draw_untraced() if outer is None else outer.draw(generator)
         self.drawn.append(stream.number)
         return stream
 
     def add_drawn(self, number: Node) -> None:
-        """Record the number of a stream that the function draws from a generator whose state is a
-        variable."""
         self.drawn.append(number)
         if self.outer is not None:
             self.outer.add_drawn(number)
 
     def draws_of(self, generator: Streams) -> StreamPosition:
-        """Return the next stream that the surrounding code draws from a generator, for a loop that
-        moves it."""
         assert self.outer is not None
         return self.outer.draws_of(generator)
 
     def add_moved(self, position: StreamPosition) -> None:
-        """Record that a loop of the function has moved a stream of the surrounding code."""
         self.moved[position] = None
         if self.outer is not None:
             self.outer.add_moved(position)
 
     def depend_on_state(self, owner: object) -> None:
-        """Record that the function depends on the state of a Python object."""
         if self.outer is not None:
             self.outer.depend_on_state(owner)
 
     def mark_training(self) -> None:
-        """Record that the function computes gradients, or takes a step of an optimizer."""
         if self.outer is not None:
             self.outer.mark_training()
 
     def depend_on_observed_state(self, state: ObservedState) -> None:
-        """Record that the function depends on what a module consists of."""
         if self.outer is not None:
             self.outer.depend_on_observed_state(state)
 
 
-TracedType = TypeVar("TracedType", bound="Trace | Scope")
+TracedType = TypeVar("TracedType", bound=TraceScope)
 
 
 @final
 class _Tracing(local):
     """The trace of a thread, and the occasion of the call: others may compute meanwhile."""
 
-    current: Trace | Scope | None = None
+    current: TraceScope | None = None
     occasion: str | None = None
 
 
@@ -297,7 +341,7 @@ TRACING = _Tracing()
 """The state of the present thread, for `current` and for what runs at each operation."""
 
 
-def current() -> Trace | Scope | None:
+def current() -> TraceScope | None:
     """Return the current trace or the innermost scope in it; None outside of traces."""
     return TRACING.current
 

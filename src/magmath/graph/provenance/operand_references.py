@@ -23,7 +23,7 @@ MAX_KEPT = 128 << 10
 """Bytes of the largest operand that a record keeps alive as long as it exists itself, if the
 operand is no result. Of larger ones, all records keep limited bytes (`recent_array_cache.py`)."""
 
-_serials = count(1)
+_identities = count(1)
 # Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
 # need not walk along their chains.
 
@@ -31,14 +31,15 @@ _serials = count(1)
 class ProvenanceRecord(Struct, eq=False, gc=False):
     """What operands and chains know of the record of how a value was computed.
 
-    length   the number of operations of the longest chain before and with this one, those included
-             whose expressions were dropped
-    start    the length up to which expressions were dropped
+    length           the number of operations of the longest chain before and with this one, those
+                     included whose expressions were dropped
+    start            the length up to which expressions were dropped
     sequence_number  that of the node whose value was computed: larger than those of all records and
                      nodes that it was computed from
-    serial   different for each record that an operand has dropped
-    answer   the answer to the last query whether the value was computed from an array
-             (`graph/provenance/dependence.py`)
+    identity         0, or a number by which a reference that no longer holds this record recognizes
+                     it
+    answer           the answer to the last query whether the value was computed from an array
+                     (`graph/provenance/dependence.py`)
     """
 
     line: Line
@@ -46,7 +47,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     length: int = 1
     start: int = 0
     sequence_number: int = field(default_factory=next_sequence_number)
-    serial: int = 0
+    identity: int = 0
     answer: object = None
 
     def recorded(self, leaf: Node) -> ProvenanceRecord:
@@ -113,7 +114,7 @@ class LeafReference(OperandReference, Struct, eq=False, gc=False):
 
     _leaf: ref[Node]
     provenance: ProvenanceRecord | None
-    _serial: int = 0
+    _identity: int = 0
     _kept_array: KeptArray | None = None
 
     @staticmethod
@@ -125,8 +126,8 @@ class LeafReference(OperandReference, Struct, eq=False, gc=False):
         leaf = self._leaf()
         if leaf is None or leaf.provenance is self.provenance:
             return leaf
-        provenance = leaf.provenance
-        is_same = self._serial and provenance is not None and provenance.serial == self._serial
+        identity, provenance = self._identity, leaf.provenance
+        is_same = identity and provenance is not None and provenance.identity == identity
         return leaf if is_same else None
 
     def nodes(self) -> Sequence[Node]:
@@ -137,15 +138,15 @@ class LeafReference(OperandReference, Struct, eq=False, gc=False):
         """Refer to the present value of the leaf, although its provenance is another one."""
         leaf = self._leaf()
         if leaf is not None and leaf.provenance is not None:
-            leaf.provenance.serial = leaf.provenance.serial or next(_serials)
-            self._serial = leaf.provenance.serial
+            leaf.provenance.identity = leaf.provenance.identity or next(_identities)
+            self._identity = leaf.provenance.identity
 
     def forget_provenance(self) -> None:
         """Drop the provenance of the array."""
         before = self.provenance
         if before is not None:
-            before.serial = before.serial or next(_serials)
-            self._serial, self.provenance = before.serial, None
+            before.identity = before.identity or next(_identities)
+            self._identity, self.provenance = before.identity, None
 
 
 @final

@@ -151,8 +151,8 @@ def _existing_of_each(
             read = [operand for record in reached for operand in record.direct_operands()]
         nodes = dict.fromkeys([node.leaf_or_self for x in read for node in x.nodes()])
         return {records[0]: _without_provenance(nodes)}
-    numbers: dict[Node, int] = {}
-    sets: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
+    bit_of: dict[Node, int] = {}  # the bit by which a node is in a set
+    sets: dict[ProvenanceRecord, int] = {}  # sets of nodes, as the bits of integers
     stack = [*records]
     while stack:
         record = stack[-1]
@@ -164,12 +164,12 @@ def _existing_of_each(
             continue
         bits = 0
         for node in [node.leaf_or_self for x in operands for node in x.nodes()]:
-            bits |= 1 << numbers.setdefault(node, len(numbers))
+            bits |= 1 << bit_of.setdefault(node, len(bit_of))
         for other in earlier:
             bits |= sets[other]
         sets[record] = bits
         stack.pop()
-    arrays = list(numbers)
+    arrays = list(bit_of)
     return {
         record: _without_provenance([x for i, x in enumerate(arrays) if sets[record] >> i & 1])
         for record in records

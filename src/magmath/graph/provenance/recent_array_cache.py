@@ -68,7 +68,7 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
         # The entry may replace that of an array that was freed.
         _entries.store(id(leaf), (ref(kept_array), nbytes))
         if _is_excessive(len(_entries), _nbytes):
-            released = _released()
+            released = _remove_released()
     for x in released:
         x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
     return kept_array
@@ -78,7 +78,7 @@ def _is_excessive(count: int, nbytes: int) -> bool:
     return nbytes > (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES)
 
 
-def _released() -> list[KeptArray]:
+def _remove_released() -> list[KeptArray]:
     """Remove the entries that no record refers to any more, and the oldest ones beyond the limits,
     which are returned."""
     global _nbytes

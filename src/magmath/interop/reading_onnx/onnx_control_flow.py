@@ -25,7 +25,7 @@ def _branch(call: OnnxCall, name: str) -> Callable[[], tuple[mm.Array, ...]]:
     return lambda: tuple([mm.asarray(x) for x in _run(call, call.get(name))])
 
 
-def _known(call: OnnxCall, value: OnnxValue) -> Any:
+def _loop_number(call: OnnxCall, value: OnnxValue) -> Any:
     """Return a number that decides how often a loop runs. Raises UnsupportedError if a function is
     traced and the inputs determine the number."""
     try:
@@ -40,13 +40,13 @@ def _known(call: OnnxCall, value: OnnxValue) -> Any:
 def _loop(
     call: OnnxCall, count: OnnxValue, condition: OnnxValue, *carried: OnnxValue
 ) -> tuple[OnnxValue, ...]:
-    limit = None if count is None else int(_known(call, count))
-    goes_on = True if condition is None else bool(_known(call, condition))
+    limit = None if count is None else int(_loop_number(call, count))
+    should_continue = True if condition is None else bool(_loop_number(call, condition))
     states, rows, step = list(carried), [], 0
-    while goes_on and (limit is None or step < limit):
-        numbers = [np.asarray(step, np.int64), np.asarray(goes_on)]
-        goes_on, *results = _run(call, call.get("body"), *numbers, *states)
-        goes_on = bool(_known(call, goes_on))
+    while should_continue and (limit is None or step < limit):
+        numbers = [np.asarray(step, np.int64), np.asarray(should_continue)]
+        should_continue, *results = _run(call, call.get("body"), *numbers, *states)
+        should_continue = bool(_loop_number(call, should_continue))
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
         step += 1

@@ -25,7 +25,7 @@ def _pads(call: OnnxCall, image: Sequence[int], kernel: Sequence[int]) -> Pairs:
         return list(zip(widths[:space], widths[space:], strict=True))
     if mode == "VALID":
         return [(0, 0)] * space
-    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    strides, dilations = (_per_dimension(call, name, space) for name in ("strides", "dilations"))
     parts = zip(image, kernel, strides, dilations, strict=True)
     pairs = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]  # the larger one behind
     return [(after, before) for before, after in pairs] if mode == "SAME_LOWER" else pairs
@@ -38,7 +38,7 @@ def _halves(total: int, mode: str) -> tuple[int, int]:
     return (small, large) if mode == "SAME_UPPER" else (large, small)
 
 
-def _each(call: OnnxCall, name: str, space: int) -> tuple[int, ...]:
+def _per_dimension(call: OnnxCall, name: str, space: int) -> tuple[int, ...]:
     """Return an attribute of one number for each dimension of space, by default 1."""
     return tuple(call.get(name) or [1] * space)
 
@@ -51,18 +51,18 @@ def _convolution(
         mm.asarray(x),
         weight,
         bias,
-        stride=_each(call, "strides", space),
+        stride=_per_dimension(call, "strides", space),
         padding=_pads(call, x.shape[2:], weight.shape[2:]),
-        dilation=_each(call, "dilations", space),
+        dilation=_per_dimension(call, "dilations", space),
         groups=call.get("group", 1),
     )
 
 
-def _transposed(
+def _conv_transpose(
     call: OnnxCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue = None
 ) -> mm.Array:
     space = x.ndim - 2
-    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    strides, dilations = (_per_dimension(call, name, space) for name in ("strides", "dilations"))
     pads, added = _transposed_pads(call, x.shape[2:], weight.shape[2:])
     is_plain = all(a < max(s, d) for a, s, d in zip(added, strides, dilations, strict=True))
     result = f.conv_transpose(
@@ -88,7 +88,7 @@ def _transposed_pads(
 ) -> tuple[Pairs, list[int]]:
     """Return the padding of a transposed convolution, and the elements added at each end."""
     space, mode = len(image), call.get("auto_pad", "NOTSET")
-    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    strides, dilations = (_per_dimension(call, name, space) for name in ("strides", "dilations"))
     added = list(call.get("output_padding") or [0] * space)
     extents = call.get("output_shape")
     if extents is None and mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -122,7 +122,9 @@ class _Pooling(NamedTuple):
 
 def _pooling(call: OnnxCall, x: OnnxValue) -> _Pooling:
     kernel = tuple(call.get("kernel_shape"))
-    stride, dilation = _each(call, "strides", len(kernel)), _each(call, "dilations", len(kernel))
+    stride, dilation = (
+        _per_dimension(call, name, len(kernel)) for name in ("strides", "dilations")
+    )
     pads = reached = _pads(call, x.shape[2:], kernel)
     if call.get("ceil_mode", 0) and call.get("auto_pad", "NOTSET") == "NOTSET":
         reached = [*with_last_window(x.shape[2:], tuple(pads), kernel, stride, dilation)]
@@ -146,12 +148,12 @@ def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
         return f.avg_pool(mm.asarray(x), kernel, stride, pads, count_include_pad=counts_pads)
     sums = _window_sums(widened(x), pooling, reached)
     ones = np.ones((1, 1, *x.shape[2:]), np.float64)
-    beyond = reached
+    uncounted_pads = reached
     if counts_pads:
         ones = np.pad(ones, [(0, 0), (0, 0), *pads], constant_values=1.0)
         pairs = zip(reached, pads, strict=True)
-        beyond = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
-    counts = np.asarray(_window_sums(mm.asarray(ones), pooling, beyond))
+        uncounted_pads = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
+    counts = np.asarray(_window_sums(mm.asarray(ones), pooling, uncounted_pads))
     return mm.astype(sums * mm.asarray(1.0 / counts, dtype=sums.dtype), x.dtype, copy=False)
 
 
@@ -191,7 +193,7 @@ def _global_power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
 
 CONVOLUTION: dict[str, Operator] = {
     "Conv": _convolution,
-    "ConvTranspose": _transposed,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _power_pool,

@@ -116,10 +116,10 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
     UnsupportedError for operators and element types that magmath does not have. Source:
     onnx.ai/onnx/operators, versions 7 to 25.
     """
-    return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
+    return OnnxModule(_load(model)).eval()  # type: ignore[return-value]
 
 
-def _loaded(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
+def _load(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
     if isinstance(model, onnx.ModelProto):
         return copy.deepcopy(model)  # copy.copy serializes, which ends at 2 GB
     try:

@@ -56,7 +56,8 @@ def _recurrent(kind: str) -> Operator:
             step = _CELLS[kind](call, weights, d)
             rows = x @ weights.of_input + weights.input_bias
             is_reverse = d == 1 or call.get("direction") == "reverse"
-            final, output = _scanned(step, tuple([s[d] for s in initial]), rows, is_reverse)
+            start = tuple([s[d] for s in initial])
+            final, output = _outputs_of_direction(step, start, rows, is_reverse)
             finals.append(final)
             outputs.append(output)
         whole = mm.stack(outputs, axis=1)
@@ -69,7 +70,7 @@ def _recurrent(kind: str) -> Operator:
     return operator
 
 
-def _scanned(
+def _outputs_of_direction(
     step: ScanStep, initial: RecurrentState, rows: mm.Array, is_reverse: bool
 ) -> tuple[RecurrentState, mm.Array]:
     """Return the last states, and the hidden states after each row."""
@@ -118,10 +119,10 @@ def _check(call: OnnxCall, x: mm.Array, lengths: OnnxValue, kind: str) -> None:
             raise call.unsupported(f"with {name} is not available")
     if kind == "RNN":
         return
-    usual = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
-    names = [name.capitalize() for name in call.get("activations") or usual]
-    if names != usual * (len(names) // len(usual)):
-        raise call.unsupported(f"with the activations {names} is not available; use {usual}")
+    defaults = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
+    names = [name.capitalize() for name in call.get("activations") or defaults]
+    if names != defaults * (len(names) // len(defaults)):
+        raise call.unsupported(f"with the activations {names} is not available; use {defaults}")
 
 
 def _rnn(call: OnnxCall, weights: _Weights, direction: int) -> ScanStep:

@@ -101,14 +101,16 @@ def _scatter_elements(
     axis = call.get("axis", 0) % x.ndim
     key: list[Any] = [_range_along(n, d, x.ndim) for d, n in enumerate(indices.shape)]
     key[axis] = _from_front(indices, x.shape[axis])
-    return _updated(call, x, tuple(key), updates)
+    return _copy_with_updates(call, x, tuple(key), updates)
 
 
 def _scatter_nd(call: OnnxCall, x: OnnxValue, indices: OnnxValue, updates: OnnxValue) -> mm.Array:
-    return _updated(call, x, _columns(indices), updates)
+    return _copy_with_updates(call, x, _columns(indices), updates)
 
 
-def _updated(call: OnnxCall, x: OnnxValue, key: tuple[Any, ...], updates: OnnxValue) -> mm.Array:
+def _copy_with_updates(
+    call: OnnxCall, x: OnnxValue, key: tuple[Any, ...], updates: OnnxValue
+) -> mm.Array:
     """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
     result = mm.copy(mm.asarray(x))
     reduction = call.get("reduction", "none")

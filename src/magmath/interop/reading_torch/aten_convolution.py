@@ -25,9 +25,9 @@ def _convolution(
         x[None] if is_single else x,
         weight,
         bias,
-        stride=_sizes(stride, weight),
-        padding=padding if isinstance(padding, str) else _sizes(padding, weight),
-        dilation=_sizes(dilation, weight),
+        stride=_sizes(stride, weight.ndim - 2),
+        padding=padding if isinstance(padding, str) else _sizes(padding, weight.ndim - 2),
+        dilation=_sizes(dilation, weight.ndim - 2),
         groups=groups,
     )
     return result[0] if is_single else result
@@ -48,10 +48,10 @@ def _convolution_transpose(
         x[None] if is_single else x,
         weight,
         bias,
-        stride=_sizes(stride, weight),
-        padding=_sizes(padding, weight),
-        output_padding=_sizes(output_padding, weight),
-        dilation=_sizes(dilation, weight),
+        stride=_sizes(stride, weight.ndim - 2),
+        padding=_sizes(padding, weight.ndim - 2),
+        output_padding=_sizes(output_padding, weight.ndim - 2),
+        dilation=_sizes(dilation, weight.ndim - 2),
         groups=groups,
     )
     return result[0] if is_single else result
@@ -75,10 +75,10 @@ def _general_convolution(
     return _convolution(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _sizes(size: Any, weight: mm.Array) -> tuple[int, ...]:
-    """Return a size for each dimension of space; PyTorch writes one for all of them as [n]."""
+def _sizes(size: Any, space: int) -> tuple[int, ...]:
+    """Return a size for each of `space` dimensions; PyTorch writes one for all of them as [n]."""
     values = [size] if isinstance(size, int) else list(size)
-    return tuple(values * (weight.ndim - 2) if len(values) == 1 else values)
+    return tuple(values * space if len(values) == 1 else values)
 
 
 def _pool(function: Callable[..., Any], space: int) -> Callable[..., Any]:
@@ -92,11 +92,6 @@ def _pool(function: Callable[..., Any], space: int) -> Callable[..., Any]:
     return pooled
 
 
-def _each(size: Any, space: int) -> tuple[int, ...]:
-    values = [size] if isinstance(size, int) else list(size)
-    return tuple(values * space if len(values) == 1 else values)
-
-
 def _max_pool(
     x: mm.Array,
     space: int,
@@ -106,8 +101,8 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> mm.Array:
-    sizes = [_each(size, space) for size in (kernel, stride or kernel, padding)]
-    return f.max_pool(x, *sizes, dilation=_each(dilation, space), ceil_mode=ceil_mode)
+    sizes = [_sizes(size, space) for size in (kernel, stride or kernel, padding)]
+    return f.max_pool(x, *sizes, dilation=_sizes(dilation, space), ceil_mode=ceil_mode)
 
 
 def _avg_pool(
@@ -120,7 +115,7 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> mm.Array:
-    sizes = [_each(size, space) for size in (kernel, stride or kernel, padding)]
+    sizes = [_sizes(size, space) for size in (kernel, stride or kernel, padding)]
     return f.avg_pool(
         x, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
         divisor_override=divisor_override,
@@ -129,7 +124,7 @@ def _avg_pool(
 
 def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
     def pooled(x: mm.Array, space: int, size: Any) -> Any:
-        parts = zip(_each(size, space), x.shape[2:], strict=True)
+        parts = zip(_sizes(size, space), x.shape[2:], strict=True)
         return function(x, tuple([extent if n is None else n for n, extent in parts]))
 
     return pooled
@@ -140,7 +135,7 @@ def _upsample(mode: str, *, antialias: bool = False) -> Callable[..., Any]:
     takes_corners = not mode.startswith("nearest")
 
     def resized(x: mm.Array, size: Any, *settings: Any) -> mm.Array:
-        corners = bool(settings[0]) if takes_corners and settings else False
+        corners = bool(settings and settings[0]) if takes_corners else None
         factors = next((r for r in settings if isinstance(r, (list, tuple))), None)
         if factors is None:  # or the factors one by one, which are None without a scale_factor
             factors = [r for r in settings[takes_corners:] if r is not None] or None

@@ -14,11 +14,11 @@ from magmath.interop.reading_torch.aten_types import Operator, dtype_of
 def _to(x: mm.Array, *types: Any, dtype: torch.dtype | None = None, **options: Any) -> mm.Array:
     """Return x in another type: an argument, or that of another array; devices have no meaning."""
     target = dtype_of(dtype)
-    for one in types:
-        if isinstance(one, torch.dtype):
-            target = dtype_of(one)
-        elif isinstance(one, mm.Array):
-            target = one.dtype
+    for argument in types:
+        if isinstance(argument, torch.dtype):
+            target = dtype_of(argument)
+        elif isinstance(argument, mm.Array):
+            target = argument.dtype
     return x if target is None else mm.astype(x, target, copy=False)
 
 

@@ -11,7 +11,7 @@ from magmath.interop.reading_torch.aten_dropout import dropout, feature_dropout,
 from magmath.interop.reading_torch.aten_recurrent import recurrent
 from magmath.interop.reading_torch.aten_types import Operator, promoted
 from magmath.nn import functional as f
-from magmath.nn.losses import Reduction
+from magmath.nn.losses.loss_reduction import Reduction
 
 
 def _trilinear(

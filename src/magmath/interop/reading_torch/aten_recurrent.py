@@ -33,8 +33,8 @@ def recurrent(cell: str) -> Callable[..., Any]:
             x, firsts = x[:, None], [first[:, None] for first in firsts]
         elif batch_first:
             x = mm.swapaxes(x, 0, 1)
-        directions, each = 1 + bidirectional, 4 if has_biases else 2
-        if len(weights) != layers * directions * each:
+        directions, weight_count = 1 + bidirectional, 4 if has_biases else 2
+        if len(weights) != layers * directions * weight_count:
             raise UnsupportedError(
                 "from_torch: LSTM(proj_size=…) is not available; apply a Linear layer to the "
                 "outputs instead"
@@ -42,7 +42,7 @@ def recurrent(cell: str) -> Callable[..., Any]:
         ends: list[RecurrentState] = []
         for layer in range(layers):
             numbers = range(layer * directions, (layer + 1) * directions)
-            layer_weights = [weights[i * each : (i + 1) * each] for i in numbers]
+            layer_weights = [weights[i * weight_count : (i + 1) * weight_count] for i in numbers]
             first = [tuple([state[i] for state in firsts]) for i in numbers]
             layer_ends, x = _layer(cell, x, first, layer_weights)
             ends += layer_ends

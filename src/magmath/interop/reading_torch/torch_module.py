@@ -40,18 +40,18 @@ class TorchModule(NamedParts):
         self._programs = dict(programs)
         self._source = type(source).__name__
         self._variables: dict[str, Parameter | Buffer] = {}
-        of: dict[int, Parameter | Buffer] = {}  # a tensor with several paths is one variable
+        variable_of: dict[int, Parameter | Buffer] = {}  # one for a tensor with several paths
         for path, parameter in source.named_parameters(remove_duplicate=False):
-            if id(parameter) not in of:
-                of[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
+            if id(parameter) not in variable_of:
+                variable_of[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
                 variable.trainable = parameter.requires_grad
-            self._variables[path] = of[id(parameter)]
+            self._variables[path] = variable_of[id(parameter)]
         for path, buffer in source.named_buffers(remove_duplicate=False):
             if all(program.has_constant(path) for program in self._programs.values()):
                 continue
-            if id(buffer) not in of:
-                of[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
-            self._variables[path] = of[id(buffer)]
+            if id(buffer) not in variable_of:
+                variable_of[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
+            self._variables[path] = variable_of[id(buffer)]
         add_variables(self, self._variables)
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ def from_torch(
     try:
         with silent(), average_moments_of_tensors(module):
             programs = {
-                mode: _exported(module, mode, args, kwargs, variable_axes) for mode in (True, False)
+                mode: _export(module, mode, args, kwargs, variable_axes) for mode in (True, False)
             }
     finally:
         for part, training in was_training.items():
@@ -112,7 +112,7 @@ def from_torch(
     return result if module.training else result.eval()  # type: ignore[return-value]
 
 
-def _exported(
+def _export(
     module: torch.nn.Module, training: bool, args: Any, kwargs: Any, axes: int
 ) -> TorchProgram:
     """Return the program of one mode, with the extents of `axes` axes variable if possible."""

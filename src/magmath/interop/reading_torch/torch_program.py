@@ -57,7 +57,7 @@ class TorchProgram:
         file = BytesIO()
         with silent():
             torch.export.save(self._exported, file)
-        return _loaded, (file.getvalue(),)
+        return _load_program, (file.getvalue(),)
 
     def has_constant(self, path: str) -> bool:
         """Return True if a buffer is a constant: not persistent in PyTorch, and never assigned."""
@@ -128,7 +128,7 @@ def in_known_operators(exported: ExportedProgram) -> ExportedProgram:
     return exported
 
 
-def _loaded(data: bytes) -> TorchProgram:
+def _load_program(data: bytes) -> TorchProgram:
     with silent():
         return TorchProgram(torch.export.load(BytesIO(data)))
 

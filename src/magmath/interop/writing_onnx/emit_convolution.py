@@ -64,7 +64,7 @@ def _same_pads(image: Shape, kernel: Shape, stride: Shape, dilation: Shape) -> P
     return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in windows])
 
 
-def _transposed(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
+def _conv_transpose(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
     kernel = node.inputs[1].first.shape[2:]
     pads, strides, dilations = (node.attribute(name) for name in ("padding", "stride", "dilation"))
     added = [
@@ -76,7 +76,7 @@ def _transposed(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
         ]
         for space, image in zip(node.attribute_in_each("space"), node.inputs[0].nodes, strict=True)
     ]
-    if any(one != added[0] for one in added):
+    if any(in_trace != added[0] for in_trace in added):
         raise node.unsupported("whose output padding depends on an extent of the inputs")
     y = w.add(
         "ConvTranspose", x, weight, pads=_sides(pads), strides=list(strides),
@@ -87,17 +87,17 @@ def _transposed(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
 
 
 def _max_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    return _pooled(w, node, x, "MaxPool", dilations=list(node.attribute("dilation")))
+    return _pool(w, node, x, "MaxPool", dilations=list(node.attribute("dilation")))
 
 
 def _sum_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:
     if set(node.attribute("dilation")) != {1}:
         raise node.unsupported("with a dilation")
-    mean = _pooled(w, node, x, "AveragePool", count_include_pad=1)
+    mean = _pool(w, node, x, "AveragePool", count_include_pad=1)
     return w.add("Mul", mean, w.number(float(prod(node.attribute("kernel"))), node))
 
 
-def _pooled(w: OnnxWriter, node: TracedNode, x: str, operator: str, **options: Any) -> str:
+def _pool(w: OnnxWriter, node: TracedNode, x: str, operator: str, **options: Any) -> str:
     """Write a pooling of the last dimensions; ONNX pools those after the first two."""
     kernel = list(node.attribute("kernel"))
     before = node.ndim - len(kernel)
@@ -114,7 +114,7 @@ def _pooled(w: OnnxWriter, node: TracedNode, x: str, operator: str, **options: A
 
 CONVOLUTION: dict[str, Emitter] = {
     "correlation": _convolution,
-    "correlation_input": _transposed,
+    "correlation_input": _conv_transpose,
     "max_pool": _max_pool,
     "sum_pool": _sum_pool,
 }

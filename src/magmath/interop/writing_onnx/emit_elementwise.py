@@ -74,7 +74,7 @@ def _erfc(w: OnnxWriter, node: TracedNode, x: str) -> str:
     return w.add("Where", is_large, tail, w.add("Sub", one, w.add("Erf", x)))
 
 
-def _truncated(w: OnnxWriter, node: TracedNode, x: str) -> str:
+def _trunc(w: OnnxWriter, node: TracedNode, x: str) -> str:
     return w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
 
 
@@ -275,7 +275,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "expm1": _expm1,
     "log1p": _log1p,
     "erfc": _erfc,
-    "trunc": _truncated,
+    "trunc": _trunc,
     "logaddexp": _log_of_sum,
     "hypot": _hypotenuse,
     "affine": _affine,

@@ -21,7 +21,7 @@ def _in_type(w: OnnxWriter, name: str, node: TracedNode, dtype: mm.DType) -> str
     return name if node.first.dtype == dtype else w.cast(name, dtype)
 
 
-def _reduced(operator: str) -> Emitter:
+def _reduction(operator: str) -> Emitter:
     def emit(w: OnnxWriter, node: TracedNode, x: str) -> str:
         axes = w.store(np.asarray(node.attribute("axis"), np.int64))
         keep = int(node.attribute("keepdims"))
@@ -73,11 +73,11 @@ def _sort(w: OnnxWriter, node: TracedNode, x: str, result: int) -> str:
 
 REDUCTIONS: dict[str, Emitter] = {
     "sum": _sum,
-    "prod": _reduced("ReduceProd"),
-    "max": _reduced("ReduceMax"),
-    "min": _reduced("ReduceMin"),
-    "any": _reduced("ReduceMax"),
-    "all": _reduced("ReduceMin"),
+    "prod": _reduction("ReduceProd"),
+    "max": _reduction("ReduceMax"),
+    "min": _reduction("ReduceMin"),
+    "any": _reduction("ReduceMax"),
+    "all": _reduction("ReduceMin"),
     "argmax": _arg_extremum("ArgMax"),
     "argmin": _arg_extremum("ArgMin"),
     "cumulative_sum": _cumulative_sum,

@@ -47,10 +47,10 @@ def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
     slices = _slices(node)
     if not slices:
         return x
-    starts = w.shape([one.starts for one in slices], node)
-    stops = w.shape([one.stops for one in slices], node)
-    axes = w.store(np.asarray([one.axis for one in slices], np.int64))
-    steps = w.store(np.asarray([one.step for one in slices], np.int64))
+    starts = w.shape([s.starts for s in slices], node)
+    stops = w.shape([s.stops for s in slices], node)
+    axes = w.store(np.asarray([s.axis for s in slices], np.int64))
+    steps = w.store(np.asarray([s.step for s in slices], np.int64))
     return w.add("Slice", x, starts, stops, axes, steps)
 
 
@@ -91,7 +91,7 @@ def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:
         if any(b != (0, n, 1) for b, n in zip(bounds, extents[axis], strict=True)):
             start, stop, step = _only(node, bounds)
             written[axis] = np.arange(start, stop, step)
-    return _overwritten(w, node, x, values, written, dropped=())
+    return _write_at(w, node, x, values, written, dropped=())
 
 
 def _dynamic_update_slice(
@@ -107,7 +107,7 @@ def _dynamic_update_slice(
         first = int(start.first.value) % _only(node, node.inputs[0].shape[axis])
         written[axis] = first + step * np.arange(1 if extent is None else extent)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
-    return _overwritten(w, node, x, values, written, dropped)
+    return _write_at(w, node, x, values, written, dropped)
 
 
 def _only(node: TracedNode, values: Sequence[Any]) -> Any:
@@ -117,7 +117,7 @@ def _only(node: TracedNode, values: Sequence[Any]) -> Any:
     return values[0]
 
 
-def _overwritten(
+def _write_at(
     w: OnnxWriter,
     node: TracedNode,
     x: str,
@@ -204,13 +204,13 @@ def _numbers(node: TracedNode) -> list[Any]:
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
     if node.name != "scalar":
-        return [np.asarray(mm.Array(one)).item() for one in node.nodes]
-    if None in [one.value for one in node.nodes]:
+        return [np.asarray(mm.Array(n)).item() for n in node.nodes]
+    if None in [n.value for n in node.nodes]:
         raise UnsupportedError(
             "to_onnx: the module draws random numbers; write it in evaluation mode, "
             "module.eval(), or give such numbers as an input"
         )
-    return [one.value for one in node.nodes]
+    return [n.value for n in node.nodes]
 
 
 def _take(w: OnnxWriter, node: TracedNode, x: str, *indices: str) -> str:

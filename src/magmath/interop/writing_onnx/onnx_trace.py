@@ -124,11 +124,11 @@ class TracedModule:
     ) -> None:
         places = _places_of_extents(examples, variable_axes)
         variants = _variants(places, examples)
-        traces = [_traced(module, examples, places, sizes) for sizes in variants]
+        traces = [_trace_module(module, examples, places, sizes) for sizes in variants]
         for sizes in _odd_variants(places, variants[0]):
             # A network that halves and doubles its images takes no odd extents.
             with suppress(Exception):
-                traces.append(_traced(module, examples, places, sizes))
+                traces.append(_trace_module(module, examples, places, sizes))
                 variants.append(sizes)
         first = traces[0]
         self.variables: dict[Node, Any] = dict(first.trace.read)
@@ -144,20 +144,23 @@ class TracedModule:
                 f"{_remedy_for_other_operations(module, examples, variable_axes)}"
             )
         self.nodes = _traced_nodes(traces)
-        of = {traced.first: traced for traced in self.nodes}
+        traced_of = {traced.first: traced for traced in self.nodes}
         self.inputs = [
-            of.get(leaves[0], TracedNode(leaves))
-            for leaves in zip(*[one.inputs for one in traces], strict=True)
+            traced_of.get(leaves[0], TracedNode(leaves))
+            for leaves in zip(*[trace.inputs for trace in traces], strict=True)
         ]
-        self.outputs = [of[node] for node in first.outputs]
+        self.outputs = [traced_of[node] for node in first.outputs]
         # Seeds and counts of steps are given to each run too.
         numbers = [*first.trace.numbers, *first.trace.numbers_of_run()]
-        self._find_dependence({*self.inputs, *[of[leaf] for leaf in numbers if leaf in of]}, of)
+        given = [traced_of[leaf] for leaf in numbers if leaf in traced_of]
+        self._set_dependence({*self.inputs, *given}, traced_of)
 
-    def _find_dependence(self, arguments: set[TracedNode], of: Mapping[Node, TracedNode]) -> None:
+    def _set_dependence(
+        self, arguments: set[TracedNode], traced_of: Mapping[Node, TracedNode]
+    ) -> None:
         """Connect the nodes, and record which of them depend on arguments and on extents."""
         for traced in self.nodes:
-            traced.inputs = tuple([of[source] for source in traced.first.inputs])
+            traced.inputs = tuple([traced_of[source] for source in traced.first.inputs])
             for source in traced.inputs:
                 source.line = source.line or traced.line
             traced.depends_on_inputs = traced in arguments or any(
@@ -180,13 +183,13 @@ class TracedModule:
 
 def _have_same_operations(traces: Sequence[_ModuleTrace]) -> bool:
     """Return True if all traces have the same operations in the same order."""
-    names = [[n.name for n in topological(tuple(one.outputs))] for one in traces]
+    names = [[n.name for n in topological(tuple(trace.outputs))] for trace in traces]
     return all(order == names[0] for order in names)
 
 
 def _traced_nodes(traces: Sequence[_ModuleTrace]) -> list[TracedNode]:
     """Return the operations of all traces, in order."""
-    orders = [topological(tuple(one.outputs)) for one in traces]
+    orders = [topological(tuple(trace.outputs)) for trace in traces]
     return [TracedNode(nodes) for nodes in zip(*orders, strict=True)]
 
 
@@ -284,7 +287,7 @@ class _ModuleTrace(NamedTuple):
     trace: Trace
 
 
-def _traced(
+def _trace_module(
     module: Callable[..., Any],
     examples: Sequence[mm.Array],
     places: Mapping[str, Sequence[Place]],

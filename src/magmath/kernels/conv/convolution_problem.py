@@ -33,7 +33,7 @@ class ConvolutionProblem:
                      the first element of y; negative in the padding
     stride, dilation, groups    of the module's equation
     epilogue         what is applied to the result of the pass "forward"
-    version          a 0-d tensor whose value is the same in two calls only if w is; None: unknown
+    content_id       a 0-d tensor whose value is the same in two calls only if w is; None: unknown
     """
 
     direction: str
@@ -45,7 +45,7 @@ class ConvolutionProblem:
     dilation: tuple[int, ...]
     groups: int
     epilogue: Epilogue = NO_EPILOGUE
-    version: torch.Tensor | None = None
+    content_id: torch.Tensor | None = None
 
     @property
     def out(self) -> torch.Tensor:
@@ -85,7 +85,7 @@ class ConvolutionProblem:
         )
         return ConvolutionProblem(
             self.direction, x, w, y, self.offset, self.stride, self.dilation, 1,
-            version=self.version,
+            content_id=self.content_id,
         )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def order(tensor: torch.Tensor) -> str:
 def _optional_words(problem: ConvolutionProblem) -> list[str]:
     """Return in words whether w is the same in most calls, and the epilogue."""
     epilogue = problem.epilogue
-    words = ["frozen filters"] * (problem.version is not None)
+    words = ["frozen filters"] * (problem.content_id is not None)
     words += ["bias"] * (epilogue.bias is not None)
     if epilogue.residual is not None:
         words.append("accumulated" if epilogue.has_residual_in(problem.y) else "residual")

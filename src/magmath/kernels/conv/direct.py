@@ -2,7 +2,7 @@
 
 All three passes, for every filter, stride, dilation and padding, without a matrix of patches
 (`kernels/conv/direct_loops.py`). The error is that of a sum in float32: `ERROR_BOUND`. Frozen
-filters, those of inference, are packed once for each version, and bias, residual and ReLU are
+filters, those of inference, are packed once for each content id, and bias, residual and ReLU are
 applied while results are in registers.
 """
 
@@ -69,7 +69,7 @@ def bind(problem: ConvolutionProblem, bind_product: object = None) -> BoundCall:
     dense = replace(problem, w=torch.empty_like(w, memory_format=torch.contiguous_format))
     if problem.direction == "filter":
         return sequence(bind(dense), lambda: w.copy_(dense.w))
-    return sequence(lambda: dense.w.copy_(w), bind(replace(dense, version=None)))
+    return sequence(lambda: dense.w.copy_(w), bind(replace(dense, content_id=None)))
 
 
 def _groups(problem: ConvolutionProblem) -> list[ConvolutionProblem]:
@@ -79,11 +79,11 @@ def _groups(problem: ConvolutionProblem) -> list[ConvolutionProblem]:
 
 
 def _bind_group(problem: ConvolutionProblem) -> BoundCall:
-    plan, version = DirectPlan(problem), problem.version
+    plan, content_id = DirectPlan(problem), problem.content_id
     if problem.direction == "filter":
         return partial(run_plan, plan, [CODE.address(name) for name in ("weight_sums", "finish")])
     pack, correlate = (CODE.address(name) for name in ("pack_filters", "correlate"))
-    if problem.direction == "data" or version is None:
+    if problem.direction == "data" or content_id is None:
         return partial(run_plan, plan, [pack, correlate])
     filters = frozen_filters(problem.w, ("direct", tuple(problem.w.shape)))
-    return frozen_call(plan, filters, version, pack, correlate)
+    return frozen_call(plan, filters, content_id, pack, correlate)

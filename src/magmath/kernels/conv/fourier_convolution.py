@@ -9,7 +9,7 @@ fast one: it runs at the rate of the BLAS, and its result has the frequencies fi
 need it. A matrix contains any positions, so padding, offsets and the part of the result that is
 stored need no copies; and the length need not be a product of small primes. Numbers are real: the
 planes of real and imaginary parts are adjacent rows. The images are transformed in parts of the
-batch. Frozen filters, those of inference, are transformed once for each version.
+batch. Frozen filters, those of inference, are transformed once for each content id.
 
 Rounding errors are relative to the largest elements of an image, not to those under the filter:
 tests check `ERROR_BOUND`. An infinity or a NaN makes its whole image NaN.
@@ -234,7 +234,7 @@ class _Plan:
         needed = _needed(problem)
         self.x, self.w, self.y = map(_as_images, (needed.x, problem.w, problem.y))
         self.whole = problem.x
-        self.version = problem.version if problem.direction == "forward" else None
+        self.content_id = problem.content_id if problem.direction == "forward" else None
         lengths = _padded_to_two(_lengths(problem), 1)
         first = _padded_to_two(needed.first, 0)
         conjugated = {"forward": "w", "data": "", "filter": "y"}[self.direction]
@@ -297,7 +297,7 @@ class _Plan:
         if self.direction == "filter":
             return self._add_filters
         is_large = self.filter_numbers * self.x.itemsize > MAX_KEPT_BYTES
-        if self.version is None or is_large:
+        if self.content_id is None or is_large:
             return self._correlate_with_new_filters
         return partial(self._correlate_with_frozen_filters, frozen_filters(self.w, self._form))
 
@@ -320,8 +320,8 @@ class _Plan:
             filters = self.x.new_empty(self.filter_numbers)
             return self._transform_filters(filters, self.x.new_empty(self._temporary_numbers(0)))
 
-        assert self.version is not None
-        filters = frozen.update(self.version, transformed)
+        assert self.content_id is not None
+        filters = frozen.update(self.content_id, transformed)
         self._correlate(filters, self._workspace(self.image_numbers))
 
     def _transform_filters(self, filters: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Filters in the order or transform of a kernel, kept as long as their values are the same.
 
-The filters of an inference program are frozen (`passes/freeze_filters.py`): a number, their
-version, is the same in two calls only if the values are. A kernel converts them once for each
-version. Training programs have no versions.
+The filters of an inference program are frozen (`passes/freeze_filters.py`): a number, their content
+id, is the same in two calls only if the values are. A kernel converts them once for each content
+id. Training programs pass no content ids.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import torch
 
 @final
 class FrozenFilters:
-    """The converted filters of one version."""
+    """The converted filters of one content id."""
 
-    __slots__ = ("__weakref__", "_version", "tensor")
+    __slots__ = ("__weakref__", "_content_id", "tensor")
 
     def __init__(self) -> None:
-        self._version: int | None = None
+        self._content_id: int | None = None
         self.tensor: torch.Tensor | None = None
 
-    def update(self, version: torch.Tensor, convert: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Return the filters of this version; `convert` returns them if they are not stored."""
-        current = int(version.item())
-        if self._version != current or self.tensor is None:
-            self._version = None  # until the conversion has succeeded
+    def update(self, content_id: torch.Tensor, convert: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Return the filters of this content id; `convert` returns them if they are not stored."""
+        current = int(content_id.item())
+        if self._content_id != current or self.tensor is None:
+            self._content_id = None  # until the conversion has succeeded
             self.tensor = convert()
-            self._version = current
+            self._content_id = current
         return self.tensor
 
 

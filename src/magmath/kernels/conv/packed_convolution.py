@@ -2,8 +2,8 @@
 
 A convolution with plain filters reorders them in each call, which takes longer than the arithmetic
 if the images are few and small. Frozen filters (`passes/freeze_filters.py`) are reordered once, and
-again if their version has changed. Bias, ReLU and the addition to a residual in the memory of the
-result are oneDNN's post-operations.
+again if their content id has changed. Bias, ReLU and the addition to a residual in the memory of
+the result are oneDNN's post-operations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ACTIVATIONS: Final = {"none": "none", "relu": "relu"}
 
 def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True for images with frozen filters."""
-    frozen = problem.version is not None and problem.direction == "forward"
+    frozen = problem.content_id is not None and problem.direction == "forward"
     known = problem.epilogue.activation in _ACTIVATIONS and torch._C._has_mkldnn
     return frozen and known and problem.x.ndim == 4 and problem.x.numel() > 0
 
@@ -37,8 +37,8 @@ def workspace(problem: ConvolutionProblem) -> int:
 
 def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
     """Return a bound call."""
-    padded, version, w = PaddedInput(problem), problem.version, problem.w
-    assert version is not None
+    padded, content_id, w = PaddedInput(problem), problem.content_id, problem.w
+    assert content_id is not None
     filters = frozen_filters(w, ("packed", key(problem)))
     settings = padded.padding, problem.stride, problem.dilation, problem.groups
     compute = _computation(problem, padded, settings)
@@ -51,7 +51,7 @@ def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
 
     def run() -> None:
         padded.fill()
-        compute(filters.update(version, reordered))
+        compute(filters.update(content_id, reordered))
 
     return run
 

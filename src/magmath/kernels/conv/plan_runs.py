@@ -52,18 +52,18 @@ def run_plan(
 def frozen_call(
     plan: ConvolutionPlan,
     filters: FrozenFilters,
-    version: torch.Tensor,
+    content_id: torch.Tensor,
     convert: int,
     correlate: int,
 ) -> BoundCall:
-    """Return a call that converts the filters only if their version has changed."""
+    """Return a call that converts the filters only if their content id has changed."""
 
     def converted() -> torch.Tensor:
         memory = torch.from_numpy(np.empty(plan.shared_bytes + PAGE, np.uint8))  # huge pages
         run_plan(plan, [convert], memory)
         return memory
 
-    return lambda: run_plan(plan, [correlate], filters.update(version, converted))
+    return lambda: run_plan(plan, [correlate], filters.update(content_id, converted))
 
 
 def job_record(names: Sequence[str], values: Mapping[str, int]) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ stride 2, F(4×4) needs nine sixteenths and F(3×3) 49 of 81. F(2×2, 5×5) need
 (`kernels/conv/winograd_forms.py`). The gradient with respect to the images is a convolution with
 filters turned by 180°, whose inputs and outputs are exchanged; the gradient of the filters adds the
 products of transformed images and cotangents over all tiles, and transforms the sum once. Frozen
-filters, those of inference, are transformed once for each version.
+filters, those of inference, are transformed once for each content id.
 
 The results differ from the direct sum by rounding: at 128 channels and normal operands, the root
 mean square error relative to that of the result is 4e-7 for F(2×2) and F(3×3), 1.5e-6 for F(4×4)
@@ -104,11 +104,11 @@ def bind(problem: ConvolutionProblem, method: Method) -> BoundCall:
 
 def _bind_group(problem: ConvolutionProblem, name: str) -> BoundCall:
     plan = WinogradPlan(problem, name)
-    if problem.direction == "forward" and problem.version is not None:
+    if problem.direction == "forward" and problem.content_id is not None:
         w = problem.w
         filters = frozen_filters(w, ("winograd", name, tuple(w.shape), w.stride()))
         transform, correlate = map(code(name).address, ("transform_filters", "correlate"))
-        return frozen_call(plan, filters, problem.version, transform, correlate)
+        return frozen_call(plan, filters, problem.content_id, transform, correlate)
     functions = ("weight_sums", "finish")
     if problem.direction != "filter":
         functions = ("transform_filters", "correlate")

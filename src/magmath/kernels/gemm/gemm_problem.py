@@ -60,9 +60,9 @@ class GemmProblem:
     @property
     def is_gram(self) -> bool:
         """True for the product of a matrix with its own transpose, which is symmetric."""
-        a, turned = self.a, self.b.mT
-        same = a.data_ptr() == turned.data_ptr() and a.stride() == turned.stride()
-        return same and a.shape == turned.shape and a.ndim == 2 and not a.is_complex()
+        a, b_transposed = self.a, self.b.mT
+        same = a.data_ptr() == b_transposed.data_ptr() and a.stride() == b_transposed.stride()
+        return same and a.shape == b_transposed.shape and a.ndim == 2 and not a.is_complex()
 
     @property
     def is_plain(self) -> bool:

@@ -92,19 +92,19 @@ class _Merge:
 
     @cached_property
     def _lengths(self) -> Reals:
-        """The norms of the left vectors that `_left` returns."""
+        """The norms of the left vectors that `_left_vectors` returns."""
         total = np.zeros(self.k)
         for rows in _panels(self.k):
-            total += np.square(self._left(rows, np.arange(self.k))).sum(0)
+            total += np.square(self._left_vectors(rows, np.arange(self.k))).sum(0)
         return np.sqrt(total)
 
     def factors(self, rows: slice, columns: NDArray[np.intp], *, left: bool) -> Reals:
         """Return these rows and columns of M's left or right singular vectors."""
         if not left:
             return self._ratios(rows, columns) / self.norms[columns]
-        return self._left(rows, columns) / self._lengths[columns]
+        return self._left_vectors(rows, columns) / self._lengths[columns]
 
-    def _left(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
+    def _left_vectors(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
         vectors = self._ratios(rows, columns) * self.poles[rows, None]
         if rows.start == 0:
             vectors[0] = -1.0
@@ -271,16 +271,16 @@ def _undo(merge: _Merge, x: Tensor, out: Tensor, left: bool) -> None:
     in out."""
     if merge.extra and not left:
         cosine, sine = merge.null
-        one, other = x[0].clone(), x[-1]
-        x[0] = cosine * one + sine * other
-        out[-1] = cosine * other - sine * one
+        x_first, x_last = x[0].clone(), x[-1]
+        x[0] = cosine * x_first + sine * x_last
+        out[-1] = cosine * x_last - sine * x_first
     size = merge.left + merge.right + 1
     out[merge.left] = x[0]
     out[torch.from_numpy(merge.permutation[1:])] = x[1:size]
     for second, first, sine, cosine in reversed(merge.rotations):
-        one, other = out[first].clone(), out[second].clone()
-        out[first] = cosine * one - sine * other
-        out[second] = cosine * other + sine * one
+        row_1, row_2 = out[first].clone(), out[second].clone()
+        out[first] = cosine * row_1 - sine * row_2
+        out[second] = cosine * row_2 + sine * row_1
 
 
 def _tensors(*arrays: Any) -> list[Tensor]:

@@ -109,13 +109,20 @@ class Reflections:
         """Factorize, then form Q."""
         self.r.zero_()
         self.q[:, : self.a.shape[1]] = self.a
-        for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
+        for_each_panel(
+            self.shares,
+            self.ring,
+            self.steps,
+            self._nbytes,
+            self._factorize_panel,
+            self._apply_panel,
+        )
         for panel in self.shares.own_panels():
             if panel >= self.steps:
                 self._set_identity(panel)
         self._offer(self.steps)
         for number in range(self.steps, 2 * self.steps):
-            self._form(number)
+            self._form_q(number)
 
     def _shape(self, panel: int) -> tuple[int, int]:
         """Return the number of columns of a panel of a, and of the rows from its diagonal on."""
@@ -138,7 +145,8 @@ class Reflections:
 
     # forward sweep: a becomes R and the reflections
 
-    def _make(self, panel: int) -> None:
+    def _factorize_panel(self, panel: int) -> None:
+        """Factorize a panel of this worker; publish its reflections."""
         (start, _), columns = self.shares.bounds(panel), self._place(panel)
         reflections = self._in_ring(panel, panel)
         reflections.rows.copy_(columns.mT)
@@ -155,7 +163,8 @@ class Reflections:
         square.diagonal().fill_(1)
         self.ring.publish(panel, self._nbytes(panel))
 
-    def _use(self, panel: int, memory: Tensor, status: int, own_columns: slice) -> None:
+    def _apply_panel(self, panel: int, memory: Tensor, status: int, own_columns: slice) -> None:
+        """Apply the reflections of a panel to later columns of this worker."""
         start, _ = self.shares.bounds(panel)
         reflections = _Panel.within(memory, self.q, *self._shape(panel))
         k = len(reflections.signs)
@@ -170,7 +179,7 @@ class Reflections:
 
     # backward sweep: the reflections become Q
 
-    def _form(self, number: int) -> None:
+    def _form_q(self, number: int) -> None:
         """Apply the `number`-th content of the ring to the panels of Q from its own on."""
         panel = 2 * self.steps - 1 - number
         start, _ = self.shares.bounds(panel)

@@ -13,6 +13,15 @@ from magmath.nn.functional import flatten
 from magmath.nn.module import Module, check_module
 
 
+def _with_items(attributes: Iterable[tuple[str, Any]], name: str) -> Iterator[tuple[str, Any]]:
+    """Yield attributes by name, the items of one of them by position in its place."""
+    for attribute, value in attributes:
+        if attribute == name:
+            yield from ((str(i), item) for i, item in enumerate(value))
+        else:
+            yield attribute, value
+
+
 @final
 class Sequential(Module):
     """Applies modules in sequence: `Sequential(a, b)` or `Sequential([a, b])`.
@@ -26,8 +35,8 @@ class Sequential(Module):
         self.layers = tuple([_as_module("Sequential", layer) for layer in layers])
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """Return the modules by position."""
-        return [(str(i), layer) for i, layer in enumerate(self.layers)]
+        """Return the modules by position, and other attributes by name."""
+        return _with_items(super().parts(), "layers")
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the output of the last module; the first one receives the inputs."""
@@ -159,8 +168,8 @@ class Parallel(Module):
         self.axis = axis
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """Return the modules by position, and the axis."""
-        return [*[(str(i), branch) for i, branch in enumerate(self.branches)], ("axis", self.axis)]
+        """Return the modules by position, and other attributes by name."""
+        return _with_items(super().parts(), "branches")
 
     def __call__(self, x: Array) -> Array:
         """Return the joined outputs, whose shapes must agree except along the axis."""

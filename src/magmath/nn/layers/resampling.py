@@ -34,7 +34,7 @@ class Upsample(Module):
         size: Size | None = None,
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
-        align_corners: bool = False,
+        align_corners: bool | None = None,
     ) -> None:
         self.size = size
         self.scale_factor = scale_factor

@@ -32,7 +32,7 @@ def _conv(channels: int, kernel: Size, stride: int = 1, padding: Size | str = "s
     )
 
 
-def _shrink(channels: int) -> Sequential:
+def _conv_of_stride_2(channels: int) -> Sequential:
     return _conv(channels, 3, 2, "valid")
 
 
@@ -53,7 +53,9 @@ def _module_a(pooled: int) -> Parallel:
 def _module_b() -> Parallel:
     """Return the first module that halves the maps (figure 10)."""
     return Parallel(
-        _shrink(384), Sequential(_conv(64, 1), _conv(96, 3), _shrink(96)), MaxPool2d(3, 2)
+        _conv_of_stride_2(384),
+        Sequential(_conv(64, 1), _conv(96, 3), _conv_of_stride_2(96)),
+        MaxPool2d(3, 2),
     )
 
 
@@ -73,8 +75,8 @@ def _module_c(channels: int) -> Parallel:
 def _module_d() -> Parallel:
     """Return the second module that halves the maps."""
     return Parallel(
-        Sequential(_conv(192, 1), _shrink(320)),
-        Sequential(_conv(192, 1), _conv(192, WIDE), _conv(192, HIGH), _shrink(192)),
+        Sequential(_conv(192, 1), _conv_of_stride_2(320)),
+        Sequential(_conv(192, 1), _conv(192, WIDE), _conv(192, HIGH), _conv_of_stride_2(192)),
         MaxPool2d(3, 2),
     )
 
@@ -83,13 +85,13 @@ def _module_e() -> Parallel:
     """Return the module of figure 7: wide banks of filters on small maps."""
     return Parallel(
         _conv(320, 1),
-        Sequential(_conv(384, 1), _both(384)),
-        Sequential(_conv(448, 1), _conv(384, 3), _both(384)),
+        Sequential(_conv(384, 1), _row_and_column_convs(384)),
+        Sequential(_conv(448, 1), _conv(384, 3), _row_and_column_convs(384)),
         _pooled(192),
     )
 
 
-def _both(channels: int) -> Parallel:
+def _row_and_column_convs(channels: int) -> Parallel:
     return Parallel(_conv(channels, (1, 3)), _conv(channels, (3, 1)))
 
 
@@ -99,7 +101,7 @@ class InceptionV3(Module):
 
     def __init__(self, classes: int, auxiliary: bool, dropout: float) -> None:
         self.stem = Sequential(
-            _shrink(32), _conv(32, 3, padding="valid"), _conv(64, 3), MaxPool2d(3, 2),
+            _conv_of_stride_2(32), _conv(32, 3, padding="valid"), _conv(64, 3), MaxPool2d(3, 2),
             _conv(80, 1), _conv(192, 3, padding="valid"), MaxPool2d(3, 2),
         )  # fmt: skip
         self.maps35 = Sequential(_module_a(32), _module_a(64), _module_a(64))

@@ -176,15 +176,15 @@ def _efficiency(node: Node, shape: Shape) -> float:
 # gradients --------------------------------------------------------------------------------------
 
 
-def _common(node: Node) -> dict[str, Any]:
+def _shared_attributes(node: Node) -> dict[str, Any]:
     return {name: node.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
 
 
 def _correlation_vjp(node: Node, g: Node) -> Gradients:
     (x, w), g = node.inputs, _cotangent(node, g)
     return (
-        _rounded(CORRELATION_INPUT, g, w, space=x.shape[2:], **_common(node)),
-        _rounded(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_common(node)),
+        _rounded(CORRELATION_INPUT, g, w, space=x.shape[2:], **_shared_attributes(node)),
+        _rounded(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
@@ -192,14 +192,14 @@ def _input_vjp(node: Node, g: Node) -> Gradients:
     (y, w), g = node.inputs, _cotangent(node, g)
     return (
         _first_windows(node, g, w, y.shape[2:]),
-        _rounded(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_common(node)),
+        _rounded(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
 def _kernel_vjp(node: Node, g: Node) -> Gradients:
     (x, y), g = node.inputs, _cotangent(node, g)
     return (
-        _rounded(CORRELATION_INPUT, y, g, space=x.shape[2:], **_common(node)),
+        _rounded(CORRELATION_INPUT, y, g, space=x.shape[2:], **_shared_attributes(node)),
         _first_windows(node, x, g, y.shape[2:]),
     )
 
@@ -212,7 +212,7 @@ def _cotangent(node: Node, g: Node) -> Node:
 def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
     """Return the correlation in `space` windows of each dimension. Images with elements added at
     their end (`output_padding`) may have more."""
-    y = _rounded(CORRELATION, x, w, direct=True, **_common(node))
+    y = _rounded(CORRELATION, x, w, direct=True, **_shared_attributes(node))
     for d, extent in enumerate(space):
         y = slice_along(y, 2 + d, 0, extent)
     return y
@@ -228,11 +228,13 @@ def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[N
     """
     x, w, *_ = node.inputs
     attributes = node.attributes
-    one = x.shape[:2] == w.shape[:2] == (1, 1)
-    dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
-    within = all(max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True))
-    transformed = x.dtype in (*COMPLEX_OF, *REAL_OF)
-    if attributes["direct"] or not (one and dense and within and transformed):
+    is_single = x.shape[:2] == w.shape[:2] == (1, 1)
+    is_dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
+    is_within = all(
+        max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True)
+    )
+    has_transform = x.dtype in (*COMPLEX_OF, *REAL_OF)
+    if attributes["direct"] or not (is_single and is_dense and is_within and has_transform):
         return []
     return [by_spectra(node)]
 
@@ -243,10 +245,10 @@ def by_spectra(node: Node) -> Node:
 
     x, w = node.inputs
     kernel = w.shape[2:]
-    turned = reversed_along(w, range(2, w.ndim))
+    flipped = reversed_along(w, range(2, w.ndim))
     full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
     extents = tuple(next_fast_len(n, real=x.dtype.is_floating) for n in full)
-    result = _convolved(x, turned, extents)
+    result = _convolved(x, flipped, extents)
     for d, k in enumerate(kernel):
         start = k - 1 - node.attributes["padding"][d][0]
         result = slice_along(result, 2 + d, start, start + node.shape[2 + d])

@@ -38,7 +38,7 @@ OPTIONAL_OPERANDS = ("frozen", "bias", "residual")
 """The operands that a correlation has in addition if its attribute of the same name is True, in
 this order; the passes set them.
 
-frozen    a number, equal in two runs only if w is: the version of w
+frozen    a number, equal in two runs only if w is: the content id of w
 bias      a number for each output, (1, outputs, 1, …), which is added
 residual  an array like y, which is added
 """
@@ -92,9 +92,9 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
 
 def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
     """Return the range of x that y needs, with zeros out of bounds."""
-    want = input_ranges([(0, n) for n in y], kernel, attributes)
-    result = np.zeros((*x.shape[:2], *extents_of(want)), x.dtype)
-    there, here = overlap([(0, n) for n in x.shape[2:]], want)
+    needed = input_ranges([(0, n) for n in y], kernel, attributes)
+    result = np.zeros((*x.shape[:2], *extents_of(needed)), x.dtype)
+    there, here = overlap([(0, n) for n in x.shape[2:]], needed)
     result[there] = x[here]
     return result
 
@@ -190,12 +190,12 @@ def _bind_native(
     starts = [[first for first, _ in tile_ranges(tile)] for tile in tiles]
     low = [pads[0] for pads in attributes["padding"]]
     steps = zip(*starts, attributes["stride"], low, strict=True)
-    epilogue, version = _epilogue_and_version(call)
+    epilogue, content_id = _epilogue_and_content_id(call)
     problem = ConvolutionProblem(
         direction, x, w, y,
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
         stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
-        groups=x.shape[1] // w.shape[1], epilogue=epilogue, version=version,
+        groups=x.shape[1] // w.shape[1], epilogue=epilogue, content_id=content_id,
     )  # fmt: skip
     tuner = tuner_for(call.context.deterministic or call.repeated)
     context = call.context
@@ -207,22 +207,22 @@ def _bind_native(
     )
 
 
-def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
-    """Return the epilogue, and the version of w."""
+def _epilogue_and_content_id(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
+    """Return the epilogue, and the content id of w."""
     from magmath.kernels.epilogue import Epilogue
 
     attributes = call.attributes
     names = [name for name in OPTIONAL_OPERANDS if attributes.get(name)]
     operands = dict(zip(names, call.inputs[2:], strict=True))
-    version = operands.pop("frozen", None)
-    return Epilogue(**operands, activation=attributes.get("activation", "none")), version
+    content_id = operands.pop("frozen", None)
+    return Epilogue(**operands, activation=attributes.get("activation", "none")), content_id
 
 
 def _bind_empty(call: KernelCall) -> BoundCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
     from magmath.kernels.epilogue import blocks, finish
 
-    (epilogue, _), y = _epilogue_and_version(call), call.out
+    (epilogue, _), y = _epilogue_and_content_id(call), call.out
     if not epilogue:
         return y.zero_
     zeros = y.new_zeros(()).expand(y.shape)
@@ -239,8 +239,8 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     if _is_native(x):
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
+    needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
@@ -282,8 +282,8 @@ def bind_kernel(call: KernelCall) -> BoundCall:
     if _is_native(x):
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
+    needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(

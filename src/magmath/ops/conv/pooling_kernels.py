@@ -69,7 +69,7 @@ def _arrays(*tensors: torch.Tensor) -> tuple[Any, list[Any]]:
     return torch, list(tensors)
 
 
-def _held(call: KernelCall, operand: int | None = None) -> list[Range]:
+def _stored_ranges(call: KernelCall, operand: int | None = None) -> list[Range]:
     """Return the ranges of space that this worker has of an operand, or of the result."""
     tile = call.tile if operand is None else call.tiles[operand]
     return tile_ranges(tile, call.out.ndim - len(call.attributes["kernel"]))
@@ -80,12 +80,12 @@ def _surrounded(
 ) -> PaddedRange:
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
-    want = input_ranges(windows, kernel, call.attributes)
-    have = _held(call, operand)
+    needed = input_ranges(windows, kernel, call.attributes)
+    stored = _stored_ranges(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
-    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
+    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
     return PaddedRange(
-        call.inputs[operand], have, want, native, value=value, max_padding=max_padding,
+        call.inputs[operand], stored, needed, native, value=value, max_padding=max_padding,
         stride=call.attributes["stride"],
     )  # fmt: skip
 
@@ -99,10 +99,8 @@ def _windows(
     names = ("kernel", "stride", "dilation")
     kernel, stride, dilation = (call.attributes[name] for name in names)
     ranges_read = input_ranges(windows, kernel, call.attributes)
-    start = [
-        first - here
-        for (first, _), (here, _) in zip(ranges_read, stored_ranges or _held(call), strict=True)
-    ]
+    stored_ranges = stored_ranges or _stored_ranges(call)
+    start = [first - here for (first, _), (here, _) in zip(ranges_read, stored_ranges, strict=True)]
     return Windows(kernel, stride, dilation, start)
 
 
@@ -123,13 +121,13 @@ def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
     kernel, g = call.attributes["kernel"], call.inputs[0]
     windows = []
     for d, ((start, stop), stored_range) in enumerate(
-        zip(_held(call), _held(call, 0), strict=True)
+        zip(_stored_ranges(call), _stored_ranges(call, 0), strict=True)
     ):
         first, last = windows_of_inputs(call.attributes, d, kernel[d])(start, stop)
         windows.append((max(first, stored_range[0]), min(last, stored_range[1])))
         if start == stop or windows[-1][0] >= windows[-1][1]:
             return None
-    return (windows, g[overlap(_held(call, 0), windows)[1]]) if g.numel() else None
+    return (windows, g[overlap(_stored_ranges(call, 0), windows)[1]]) if g.numel() else None
 
 
 def _nothing() -> None:
@@ -144,9 +142,9 @@ def bind_max(call: KernelCall) -> BoundCall:
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
-    windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
+    windows, native = _stored_ranges(call), _has_torch(x, call.attributes, sums=False)
     if len(call.attributes["kernel"]) == 2 and can_compute(x, y):
-        return max_pool.bind_maxima(x, _windows(call, windows, _held(call, 0)), y)
+        return max_pool.bind_maxima(x, _windows(call, windows, _stored_ranges(call, 0)), y)
     around = _surrounded(call, 0, windows, _least_of(x), native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
@@ -164,7 +162,7 @@ def bind_select(call: KernelCall) -> BoundCall:
     (_, x), y = call.inputs, call.out
     if not y.numel():
         return _nothing
-    windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
+    windows, native = _stored_ranges(call), _has_torch(x, call.attributes, sums=False)
     selected = _surrounded(call, 0, windows, 0)
     around = _surrounded(call, 1, windows, _least_of(x))
     xp, (a, source, out) = _arrays(selected.tensor, around.tensor, y)
@@ -189,13 +187,13 @@ def bind_scatter(call: KernelCall) -> BoundCall:
     if reaching is None:
         return result.zero_
     windows, cotangents = reaching
-    whole = len(windows) == 2 and _held(call) == _held(call, 1)
+    whole = len(windows) == 2 and _stored_ranges(call) == _stored_ranges(call, 1)
     if whole and can_compute(cotangents, x, result):
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
     there, here = overlap(
-        input_ranges(windows, call.attributes["kernel"], call.attributes), _held(call)
+        input_ranges(windows, call.attributes["kernel"], call.attributes), _stored_ranges(call)
     )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
@@ -219,9 +217,9 @@ def bind_sum(call: KernelCall) -> BoundCall:
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
-    windows, native = _held(call), _has_torch(x, call.attributes, sums=True)
+    windows, native = _stored_ranges(call), _has_torch(x, call.attributes, sums=True)
     if len(windows) == 2 and can_compute(x, y):
-        return sum_pool.bind_sums(x, _windows(call, windows, _held(call, 0)), y)
+        return sum_pool.bind_sums(x, _windows(call, windows, _stored_ranges(call, 0)), y)
     if len(windows) == 3 and (channels := _channel_window(call, x, y)) is not None:
         return sum_pool.bind_lines(x, *channels, y)
     around = _surrounded(call, 0, windows, 0, native=native)
@@ -251,12 +249,12 @@ def bind_sum_input(call: KernelCall) -> BoundCall:
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels
         return sum_pool.bind_lines(cotangents, extent, 1 - extent - first, result)
-    want = input_ranges(windows, call.attributes["kernel"], call.attributes)
-    there, here = overlap(want, _held(call))
+    needed = input_ranges(windows, call.attributes["kernel"], call.attributes)
+    there, here = overlap(needed, _stored_ranges(call))
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen, extents = _identity if xp is np else _wide, extents_of(want)
+    widen, extents = _identity if xp is np else _wide, extents_of(needed)
 
     def run() -> None:
         out[...] = 0

@@ -33,19 +33,19 @@ def _space(x: Any, attributes: Attributes) -> list[int]:
 def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
     """Return the range of x that windows read, with a value out of bounds."""
     kernel = attributes["kernel"]
-    want = input_ranges([(0, n) for n in space], kernel, attributes)
+    needed = input_ranges([(0, n) for n in space], kernel, attributes)
     lead = x.ndim - len(kernel)
-    result = np.full((*x.shape[:lead], *extents_of(want)), value, x.dtype)
-    there, here = overlap([(0, n) for n in x.shape[lead:]], want)
+    result = np.full((*x.shape[:lead], *extents_of(needed)), value, x.dtype)
+    there, here = overlap([(0, n) for n in x.shape[lead:]], needed)
     result[there] = x[here]
     return result
 
 
 def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
     """Return the elements within bounds, of extents `space`, of the range that windows read."""
-    want = input_ranges([(0, n) for n in windows], attributes["kernel"], attributes)
+    needed = input_ranges([(0, n) for n in windows], attributes["kernel"], attributes)
     result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
-    there, here = overlap(want, [(0, n) for n in space])
+    there, here = overlap(needed, [(0, n) for n in space])
     result[there] = full[here]
     return result
 

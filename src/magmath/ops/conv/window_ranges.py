@@ -75,17 +75,17 @@ def window_elements(
 
 
 def overlap(
-    have: Sequence[Range], want: Sequence[Range]
+    stored: Sequence[Range], needed: Sequence[Range]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the indices of the common elements in an array of `want`, and in one of `have`."""
-    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(have, want, strict=True)]
+    """Return the indices of the common elements in an array of `needed`, and in one of `stored`."""
+    common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(stored, needed, strict=True)]
     stretches = [(start, max(start, stop)) for start, stop in common]
     if any(start == stop for start, stop in stretches):
         nothing = (..., *[slice(0, 0) for _ in stretches])
         return nothing, nothing
     return (
-        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, want, strict=True)]),
-        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, have, strict=True)]),
+        (..., *[slice(a - w, b - w) for (a, b), (w, _) in zip(stretches, needed, strict=True)]),
+        (..., *[slice(a - h, b - h) for (a, b), (h, _) in zip(stretches, stored, strict=True)]),
     )
 
 
@@ -119,24 +119,24 @@ class PaddedRange:
     def __init__(
         self,
         x: torch.Tensor,
-        have: Sequence[Range],
-        want: Sequence[Range],
+        stored: Sequence[Range],
+        needed: Sequence[Range],
         native: bool,
         *,
         value: float = 0,
         max_padding: Sequence[int] | None = None,
         stride: Sequence[int] = (),
     ) -> None:
-        lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
-        highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
+        lows = [h - w for (h, _), (w, _) in zip(stored, needed, strict=True)]
+        highs = [w - h for (_, h), (_, w) in zip(stored, needed, strict=True)]
         self.tensor, self.padding = x, lows
         self.fill: BoundCall = sequence()
         """Copies the current elements of x."""
         if not _is_padded(lows, highs, native, max_padding or lows, stride):
-            lead = x.shape[: x.ndim - len(want)]
-            self.tensor = _filled(x, (*lead, *extents_of(want)), value)
-            self.padding = [0] * len(want)
-            there, here = overlap(have, want)
+            lead = x.shape[: x.ndim - len(needed)]
+            self.tensor = _filled(x, (*lead, *extents_of(needed)), value)
+            self.padding = [0] * len(needed)
+            there, here = overlap(stored, needed)
             self.fill = partial(self.tensor[there].copy_, x[here])
 
 

@@ -244,8 +244,8 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         divisor, by_numpy = call.inputs[1].numpy(), reference_call(call, reference)
         if name == "floor_divide" and not any(divisor.strides):
             return by_numpy  # which multiplies by the inverse of a number
-        some = np.count_nonzero  # allocates no torch memory
-        return lambda: divide_() if some(divisor) == divisor.size else by_numpy()
+        count_nonzero = np.count_nonzero  # allocates no torch memory
+        return lambda: divide_() if count_nonzero(divisor) == divisor.size else by_numpy()
 
     return bind
 
@@ -295,8 +295,8 @@ def _replace_nan(
     import torch
 
     wrong = torch.isnan(out)
-    some = [torch.broadcast_to(x, out.shape)[wrong] for x in operands]
-    arrays = [(x.float() if x.itemsize < 4 else x).numpy() for x in some]
+    selected = [torch.broadcast_to(x, out.shape)[wrong] for x in operands]
+    arrays = [(x.float() if x.itemsize < 4 else x).numpy() for x in selected]
     with np.errstate(all="ignore"):
         out[wrong] = torch.from_numpy(reference(*arrays)).to(out.dtype)
 

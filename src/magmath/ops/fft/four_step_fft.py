@@ -70,7 +70,7 @@ def four_steps_of_real(
     half = rfft(_matrix(x, axis, rows, columns), axis)
     result = _transposed(fft(twiddle(half, axis, n, inverse), axis + 1), axis)
     here = slice_along(result, axis, 0, columns // 2 + 1)
-    reflected = _turned(
+    reflected = _reversed_conjugates(
         result, axis, (columns - 1, columns - 2 - columns // 2), ((rows - 1) // 2, 0)
     )
     lines = apply(CONCAT, here, reflected, axis=axis + 1)
@@ -93,12 +93,14 @@ def four_steps_to_real(
     direct = slice_along(
         slice_along(known, axis, 0, (columns + 1) // 2), axis + 1, 0, rows // 2 + 1
     )
-    first = _turned(known, axis, (columns // 2, 0), (0, -1))
-    reflected = _turned(known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2))
+    first = _reversed_conjugates(known, axis, (columns // 2, 0), (0, -1))
+    reflected = _reversed_conjugates(
+        known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2)
+    )
     mirrored = apply(CONCAT, first, reflected, axis=axis + 1)
     half = _transposed(apply(CONCAT, direct, mirrored, axis=axis), axis)
-    turned = twiddle(fft(half, axis + 1), axis, n, inverse)
-    return [_line(to_real(turned, axis), axis)]
+    twiddled = twiddle(fft(half, axis + 1), axis, n, inverse)
+    return [_line(to_real(twiddled, axis), axis)]
 
 
 def _matrix(x: Node, axis: int, rows: int, columns: int) -> Node:
@@ -116,7 +118,9 @@ def _transposed(x: Node, axis: int) -> Node:
     return permute(x, tuple(order))
 
 
-def _turned(x: Node, axis: int, rows: tuple[int, int], columns: tuple[int, int]) -> Node:
+def _reversed_conjugates(
+    x: Node, axis: int, rows: tuple[int, int], columns: tuple[int, int]
+) -> Node:
     """Return the conjugates of rows and columns in reversed order.
 
     Each range starts at its first index and descends to before its second one.
@@ -161,11 +165,15 @@ def _kernel(call: KernelCall) -> BoundCall:
 
     def run() -> None:
         for start in range(0, len(rows), block):
-            some = rows[start : start + block, None]
-            factors = memory[: len(some)]
-            torch.mul(powers(some * coarse)[:, :, None], powers(some * fine)[:, None], out=factors)
+            block_rows = rows[start : start + block, None]
+            factors = memory[: len(block_rows)]
+            torch.mul(
+                powers(block_rows * coarse)[:, :, None],
+                powers(block_rows * fine)[:, None],
+                out=factors,
+            )
             lines = factors.flatten(1)[:, :count]
-            part = (slice(None),) * axis + (slice(start, start + len(some)),)
+            part = (slice(None),) * axis + (slice(start, start + len(block_rows)),)
             torch.mul(x[part], lines.reshape((*lines.shape, *behind)), out=out[part])
 
     return run

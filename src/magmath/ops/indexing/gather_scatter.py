@@ -157,8 +157,9 @@ def _take_infer(x: Node, *indices: Node, axes: AxisNumbers, at: int) -> tuple[Sh
 def _take_axes(node: Node) -> str:
     x, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
-    letters, each = _index_letters(x.ndim, indices)
-    return f"{','.join([LETTERS[: x.ndim], *each])}->{_picked_letters(x.ndim, letters, axes, at)}"
+    letters, index_letters = _index_letters(x.ndim, indices)
+    picked = _picked_letters(x.ndim, letters, axes, at)
+    return f"{','.join([LETTERS[: x.ndim], *index_letters])}->{picked}"
 
 
 def _take_kernel(call: KernelCall) -> BoundCall:
@@ -312,9 +313,9 @@ def _scatter_infer(
 
 def _scatter_axes(node: Node) -> str:
     indices, attributes = node.inputs[1:], node.attributes
-    letters, each = _index_letters(node.ndim, indices)
+    letters, index_letters = _index_letters(node.ndim, indices)
     picked = _picked_letters(node.ndim, letters, attributes["axes"], attributes["at"])
-    return f"{','.join([picked, *each])}->{LETTERS[: node.ndim]}"
+    return f"{','.join([picked, *index_letters])}->{LETTERS[: node.ndim]}"
 
 
 def _scatter_kernel(call: KernelCall) -> BoundCall:
@@ -419,8 +420,9 @@ def _put_axes(node: Node) -> str:
     picked = aligned_letters(
         _picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape
     )
-    each = ["." * index.ndim for index in indices]
-    return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
+    index_letters = ["." * index.ndim for index in indices]
+    letters = LETTERS[: x.ndim]
+    return f"{','.join([letters, picked, *index_letters])}->{letters}"
 
 
 def _put_kernel(call: KernelCall) -> BoundCall:
@@ -479,8 +481,8 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
     remaining = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
     behind = x.ndim - len(axes) - at
-    stays = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
-    values_cotangent = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
+    is_kept = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
+    values_cotangent = where(is_kept, apply(TAKE, g, *indices, axes=axes, at=at), zero)
     return x_cotangent, values_cotangent, *(None for _ in indices)
 
 

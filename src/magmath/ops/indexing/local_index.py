@@ -34,7 +34,7 @@ class LocalIndices(NamedTuple):
 
 @final
 class Locator:
-    """Converts global positions of one dimension to positions in the stored indices `held`.
+    """Converts global positions of one dimension to positions in the stored indices.
 
     Indices that are out of range are reported in `record`, if there is one.
     """
@@ -49,7 +49,8 @@ class Locator:
     ) -> None:
         from magmath.memory.torch_dtypes import as_tensor
 
-        self.axis, self.extent, self.held, self._record = axis, extent, stored_indices, record
+        self.axis, self.extent, self._record = axis, extent, record
+        self._stored_indices = stored_indices
         self.is_whole = stored_indices.size == extent
         if not stored_indices.is_range:
             starts, stops = stored_indices.segments()
@@ -64,9 +65,10 @@ class Locator:
 
         if self.is_whole:
             return LocalIndices(positions, None)
-        if self.held.is_range:
-            local = positions - self.held.start
-            here = (local >= 0) & (local < self.held.size)
+        stored = self._stored_indices
+        if stored.is_range:
+            local = positions - stored.start
+            here = (local >= 0) & (local < stored.size)
         else:
             piece = (torch.searchsorted(self._starts, positions, right=True) - 1).clamp_(min=0)
             local = self._before[piece] + positions - self._starts[piece]

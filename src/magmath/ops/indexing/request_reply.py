@@ -168,7 +168,7 @@ class _Exchange:
         return 2 * NUMBER if self.is_assignment else NUMBER
 
     def layouts(self, node: Node, mesh: Mesh) -> NodeLayouts | None:
-        access = self._of(node)
+        access = self._access(node)
         if not access.is_divided():
             return None
         indices: list[Role] = ["index"] * (len(node.inputs) - len(self.roles))
@@ -183,7 +183,7 @@ class _Exchange:
 
         Replacement also needs the numbers of the assignments that an owner has made.
         """
-        access, row = self._of(node), self._row_bytes(node)
+        access, row = self._access(node), self._row_bytes(node)
         size = requests_per_round(access.share(workers), self.sent + row, workers)
         nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
         return Workspace(
@@ -195,25 +195,26 @@ class _Exchange:
 
         Each round needs three messages per pair of workers: counts, row numbers and rows.
         """
-        access, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
+        access, peers = self._access(node), workers - 1
+        element_bytes = self.sent + self._row_bytes(node)
         share = access.share(workers)
-        rounds = -(-share // requests_per_round(share, each, workers))
-        nbytes = size_of(access.common) * each * peers // workers
+        rounds = -(-share // requests_per_round(share, element_bytes, workers))
+        nbytes = size_of(access.common) * element_bytes * peers // workers
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
     def touched_bytes(self, node: Node, workers: int) -> int:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
-        return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
+        return 4 * self._access(node).share(workers) * (self.sent + self._row_bytes(node))
 
     def kernel(self, call: CollectiveCall) -> BoundCall:
         shapes = [layout.shape for layout in call.layouts]
         return self.bind(call, self.access_of(shapes, call.layout.shape, call.attributes))
 
-    def _of(self, node: Node) -> IndexedAccess:
+    def _access(self, node: Node) -> IndexedAccess:
         return self.access_of([x.shape for x in node.inputs], node.shape, node.attributes)
 
     def _row_bytes(self, node: Node) -> int:
-        return size_of(self._of(node).row_shape) * node.dtype.itemsize
+        return size_of(self._access(node).row_shape) * node.dtype.itemsize
 
 
 def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
@@ -286,7 +287,7 @@ def _rounds(
     return Rounds(call.comm, scratch, share, requests_per_round(share, nbytes + row, workers))
 
 
-def _picked(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
+def _rows_of(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
     """Return, as rows, the elements picked by indices of this shape, or values that broadcast."""
     from magmath.kernels.request_reply import Rows
 
@@ -330,7 +331,7 @@ def bind_read(
     ranks = range(comm.size) if sees_all else (comm.rank,)
     sources = {rank: _array(call.operand_on(0, rank), access) for rank in ranks}
     target, rounds = (
-        _picked(call.out, access, selected.shape),
+        _rows_of(call.out, access, selected.shape),
         _rounds(call, access, call.scratch, NUMBER),
     )
 
@@ -353,7 +354,7 @@ def bind_add(
     from magmath.kernels.request_reply import send
 
     selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
-    values, target = _picked(call.inputs[0], access, selected.shape), _array(out, access)
+    values, target = _rows_of(call.inputs[0], access, selected.shape), _array(out, access)
     rounds, start = _rounds(call, access, call.scratch, NUMBER), selected.starts[call.comm.rank]
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -389,7 +390,7 @@ def bind_replace(
     from magmath.kernels.request_reply import send
 
     selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
-    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], access, selected.shape)
+    x, values = as_signed(call.inputs[0]), _rows_of(call.inputs[1], access, selected.shape)
     target, start = _array(out, access), selected.starts[call.comm.rank]
     numbers_bytes = _last_assignment_bytes(access, call.comm.size)
     last = call.scratch[:numbers_bytes].view(torch.int64)[: target.count]

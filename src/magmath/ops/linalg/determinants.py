@@ -195,10 +195,10 @@ def _cofactors_gradient_expansion(node: Node) -> Node:
     n = a.shape[-1]
     u, s, v = svd_parts(svd(a), n, n, full=False)
     x, y = conj(u), conj(v)
-    turned = matmul(matmul(transpose(x), g), transpose(y))
+    rotated = matmul(matmul(transpose(x), g), transpose(y))
     products = astype(_products_without_two(real(s)), a.dtype)
-    along = matmul(products, reshape(diagonal(turned), (*a.shape[:-1], 1)))
-    inner = with_diagonal(-(products * transpose(turned)), reshape(along, a.shape[:-1]))
+    along = matmul(products, reshape(diagonal(rotated), (*a.shape[:-1], 1)))
+    inner = with_diagonal(-(products * transpose(rotated)), reshape(along, a.shape[:-1]))
     sign = reshape(_determinant(*_pivots(u)) * _determinant(*_pivots(v)), (*a.shape[:-2], 1, 1))
     return sign * matmul(matmul(x, inner), y)
 

@@ -94,7 +94,7 @@ def _columns(call: CollectiveCall) -> Columns:
     )
 
 
-def _own(call: CollectiveCall) -> tuple[torch.Tensor, slice]:
+def _own_columns(call: CollectiveCall) -> tuple[torch.Tensor, slice]:
     """Return this worker's columns of the result, and their range."""
     tiles = call.layout.tiles(call.comm.rank)
     if not tiles or not len(tiles[0][-1]):
@@ -117,7 +117,7 @@ def bind_svd(call: CollectiveCall) -> BoundCall:
     from magmath.kernels.linalg.distributed_svd import singular
 
     m, n = call.layouts[0].shape
-    out, own_columns = _own(call)
+    out, own_columns = _own_columns(call)
     upper, row, lower = out[:m], out[m], out[m + 1 :]
     long, short = (lower, upper) if m <= n else (upper, lower)
 
@@ -133,7 +133,7 @@ def bind_svdvals(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's singular values."""
     from magmath.kernels.linalg.distributed_svd import singular
 
-    out, own_columns = _own(call)
+    out, own_columns = _own_columns(call)
     return lambda: _fill(out, singular(_columns(call), own_columns.start, None, None)[own_columns])
 
 
@@ -141,7 +141,7 @@ def bind_eigh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
-    out, own_columns = _own(call)
+    out, own_columns = _own_columns(call)
     return lambda: _fill(out[0], eigen(_columns(call), own_columns.start, out[1:])[own_columns])
 
 
@@ -149,5 +149,5 @@ def bind_eigvalsh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
-    out, own_columns = _own(call)
+    out, own_columns = _own_columns(call)
     return lambda: _fill(out, eigen(_columns(call), own_columns.start, None)[own_columns])

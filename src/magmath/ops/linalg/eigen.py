@@ -37,12 +37,12 @@ from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
 
 
-def _packed(shape: Shape) -> Shape:
+def _packed_shape(shape: Shape) -> Shape:
     """Return the shape of the eigenvalues over the eigenvectors."""
     return (*shape[:-2], shape[-1] + 1, shape[-1])
 
 
-def _values(shape: Shape) -> Shape:
+def _values_shape(shape: Shape) -> Shape:
     return shape[:-1]
 
 
@@ -76,7 +76,7 @@ def _eigh_reference(a: Any) -> Any:
 
 EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the lower triangle
     name="eigh",
-    infer=square_infer("eigh", _packed),
+    infer=square_infer("eigh", _packed_shape),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigh_vjp,
@@ -100,7 +100,7 @@ def _eigvalsh_vjp(node: Node, g: Node) -> Gradients:
 
 EIGVALSH = Operation(
     name="eigvalsh",
-    infer=square_infer("eigvalsh", _values, real_dtype),
+    infer=square_infer("eigvalsh", _values_shape, real_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigvalsh_vjp,
@@ -143,7 +143,7 @@ def _complex_name(a: Any) -> str:
 
 EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in any order
     name="eig",
-    infer=square_infer("eig", _packed, complex_dtype),
+    infer=square_infer("eig", _packed_shape, complex_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eig_vjp,
@@ -168,7 +168,7 @@ def _eigvals_vjp(node: Node, g: Node) -> Gradients:
 
 EIGVALS = Operation(
     name="eigvals",
-    infer=square_infer("eigvals", _values, complex_dtype),
+    infer=square_infer("eigvals", _values_shape, complex_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigvals_vjp,

@@ -78,10 +78,10 @@ def _pinv_expansion(node: Node) -> Node:
 def _pinv_vjp(node: Node, g: Node) -> Gradients:
     """Return Ā = -PᴴP̄Pᴴ + (I - AP)·P̄ᴴ·PPᴴ + PᴴP·P̄ᴴ·(I - PA)."""
     a, p, by_p = node.inputs[0], node, conj(g)
-    ph, turned = adjoint(p), adjoint(by_p)
+    ph, by_p_adjoint = adjoint(p), adjoint(by_p)
     first = matmul(matmul(ph, by_p), ph)
-    above = matmul(turned, matmul(p, ph))
-    below = matmul(matmul(ph, p), turned)
+    above = matmul(by_p_adjoint, matmul(p, ph))
+    below = matmul(matmul(ph, p), by_p_adjoint)
     left = above - matmul(a, matmul(p, above))
     right = below - matmul(matmul(below, p), a)
     return conj(left + right - first), None

@@ -53,25 +53,25 @@ def columns(x: Node, start: int, stop: int) -> Node:
     return slice_along(x, x.ndim - 1, start, stop)
 
 
-def _compared(how: str, m: int, n: int) -> Node:
+def _compare_indices(comparison: str, m: int, n: int) -> Node:
     """Compare row numbers with column numbers; return (m, n) booleans."""
-    return call(how, iota((m, 1), 0, int64), iota((1, n), 1, int64))
+    return call(comparison, iota((m, 1), 0, int64), iota((1, n), 1, int64))
 
 
 def triangle(x: Node, *, lower: bool, strict: bool = False) -> Node:
     """Return one triangle of x, with its diagonal unless `strict`, and zeros elsewhere."""
-    how = ("greater" if lower else "less") + ("" if strict else "_equal")
-    return where(_compared(how, *x.shape[-2:]), x, constant(0, x.dtype))
+    comparison = ("greater" if lower else "less") + ("" if strict else "_equal")
+    return where(_compare_indices(comparison, *x.shape[-2:]), x, constant(0, x.dtype))
 
 
 def diagonal_part(x: Node) -> Node:
     """Return the diagonal of x, and zeros elsewhere."""
-    return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
+    return where(_compare_indices("equal", *x.shape[-2:]), x, constant(0, x.dtype))
 
 
 def identity_matrix(m: int, n: int, like: Node) -> Node:
     """Return ones on the diagonal, (m, n), of the type of `like`."""
-    return astype(_compared("equal", m, n), like.dtype)
+    return astype(_compare_indices("equal", m, n), like.dtype)
 
 
 def _identity_of(node: Node, position: int) -> Node:
@@ -128,7 +128,7 @@ def _diagonal_kernel(call: KernelCall) -> BoundCall:
     return lambda: torch.gather(x, -1, positions, out=target)
 
 
-def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _diagonal_decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the diagonal as one indexed element per row, for a matrix split by columns.
 
     The worker that stores an element contributes it.
@@ -153,7 +153,7 @@ DIAGONAL = Operation(
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
     numpy_function=by_reference,
     flops=no_flops,
-    decompositions=_picked,
+    decompositions=_diagonal_decompositions,
     reads_subset=True,
 )
 
@@ -173,7 +173,7 @@ def diagonal(x: Node, offset: int = 0, line: Line = None) -> Node:
 def with_diagonal(x: Node, values: Node) -> Node:
     """Return square matrices with the elements (i, i) replaced by vectors (…, n)."""
     columns_ = broadcast_to(reshape(values, (*values.shape, 1)), x.shape)
-    return where(_compared("equal", *x.shape[-2:]), columns_, x)
+    return where(_compare_indices("equal", *x.shape[-2:]), columns_, x)
 
 
 OPERATIONS = {"diagonal": DIAGONAL}

@@ -99,8 +99,8 @@ def solve(a: Node, b: Node, *, transpose: bool = False) -> Node:
 
 
 def _inv_vjp(node: Node, g: Node) -> Gradients:
-    turned = transpose(node)
-    return (-matmul(matmul(turned, g), turned),)
+    transposed = transpose(node)
+    return (-matmul(matmul(transposed, g), transposed),)
 
 
 def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:

@@ -317,9 +317,9 @@ def _plain_subscripts(shape_a: Shape, in_a: str, shape_b: Shape, in_b: str, out:
     extents = dict(zip(in_a, shape_a, strict=True))
     both = set(in_a) & set(in_b)
     stretched = any(extents[c] != n for c, n in zip(in_b, shape_b, strict=True) if c in both)
-    solitary = (set(in_a) ^ set(in_b)) - set(out)
+    in_one_operand = (set(in_a) ^ set(in_b)) - set(out)
     parsed = Subscripts(in_a, in_b, out)
-    return str(parsed) if parsed.summed and not (stretched or solitary) else ""
+    return str(parsed) if parsed.summed and not (stretched or in_one_operand) else ""
 
 
 def _extent(x: Node, letters: str, letter: str) -> int:
@@ -335,8 +335,8 @@ def _without_flat(x: Node, letters: str, stretched: set[str]) -> tuple[Node, str
 
 def _without_solitary(x: Node, letters: str, other_letters: str) -> tuple[Node, str]:
     """Return x summed over the letters that occur in no other operand or result."""
-    gone = tuple([d for d, c in enumerate(letters) if c not in other_letters])
-    summed = astype(sum_(x, gone), x.dtype) if gone else x
+    summed_axes = tuple([d for d, c in enumerate(letters) if c not in other_letters])
+    summed = astype(sum_(x, summed_axes), x.dtype) if summed_axes else x
     return summed, "".join([c for c in letters if c in other_letters])
 
 

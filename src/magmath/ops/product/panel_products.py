@@ -47,12 +47,12 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
             line=node.line,
             **node.attributes,
         )
-        total = panel if total is None else _added(total, panel)
+        total = panel if total is None else _accumulated(total, panel)
     assert total is not None
     return [total]
 
 
-def _added(total: Node, panel: Node) -> Node:
+def _accumulated(total: Node, panel: Node) -> Node:
     """Return the sum of the total and a panel; a `gemm` accumulates onto the total."""
     if panel.name != "gemm":
         return total + panel

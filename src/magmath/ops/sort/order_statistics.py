@@ -52,7 +52,7 @@ def _by_sorting(x: torch.Tensor, out: torch.Tensor, axis: int, positions: Positi
     torch.index_select(torch.sort(x, dim=axis)[0], axis, indices, out=out)
 
 
-def _chosen(ordered: Node, axis: int, positions: Positions) -> Node:
+def _elements_at(ordered: Node, axis: int, positions: Positions) -> Node:
     """Return the elements of a sorted array at these positions."""
     parts = [slice_along(ordered, axis, p, p + 1) for p in positions]
     return parts[0] if len(parts) == 1 else apply(CONCAT, *parts, axis=axis)
@@ -64,7 +64,7 @@ def _by_collective_sort(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]
     if layout.boxes is None and layout.splits[axis] is None:
         return ()
     ordered = apply(SORT, x, axis=axis, descending=False, line=node.line)
-    return (_chosen(ordered, axis, node.attributes["positions"]),)
+    return (_elements_at(ordered, axis, node.attributes["positions"]),)
 
 
 def _vjp(node: Node, g: Node) -> Gradients:
@@ -72,7 +72,7 @@ def _vjp(node: Node, g: Node) -> Gradients:
     (x,) = node.inputs
     axis = node.attributes["axis"]
     order = apply(ARGSORT, x, axis=axis, descending=False)
-    origin = _chosen(order, axis, node.attributes["positions"])
+    origin = _elements_at(order, axis, node.attributes["positions"])
     return (scatter_along(g, origin, axis, x.shape[axis]),)
 
 

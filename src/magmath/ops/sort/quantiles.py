@@ -46,8 +46,8 @@ def interpolated(below: Any, above: Any, weight: Any, lib: Any) -> Any:
     weighted = below * (1 - weight) + above * weight
     between = lib.where(lib.isinf(step), weighted, below + step * weight)
     same = lib.logical_and(lib.isinf(below), lib.equal(above, below))
-    stays = lib.logical_or(same, lib.equal(weight, 0))
-    return lib.where(stays, below, lib.where(lib.equal(weight, 1), above, between))
+    takes_below = lib.logical_or(same, lib.equal(weight, 0))
+    return lib.where(takes_below, below, lib.where(lib.equal(weight, 1), above, between))
 
 
 _NODE_FUNCTIONS: Final = SimpleNamespace(
@@ -100,7 +100,8 @@ def _vjp(node: Node, g: Node) -> Gradients:
     parts = [g if share == 1 else g * share for _, share in used]
     origins = [slice_along(order, axis, position, position + 1) for position, _ in used]
     values, places = (
-        some[0] if len(some) == 1 else apply(CONCAT, *some, axis=axis) for some in (parts, origins)
+        arrays[0] if len(arrays) == 1 else apply(CONCAT, *arrays, axis=axis)
+        for arrays in (parts, origins)
     )
     return (scatter_along(values, places, axis, x.shape[-1]),)
 

@@ -288,11 +288,12 @@ class CostTables:
 
     def _memory_bytes(self, layer: Layer, option: Option, parameters: float) -> float:
         """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
-        result = layer.result * _held(self.mesh, result_state(option))
+        result = layer.result * _stored_share(self.mesh, result_state(option))
+        operands = layer.inputs if layer.has_product and OUTPUT in option else ()
+        states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
         read = sum(
-            edge.nbytes * _held(self.mesh, operand_state(option, edge.roles, is_product=True))
-            for edge in layer.inputs
-            if layer.has_product and OUTPUT in option
+            edge.nbytes * _stored_share(self.mesh, state)
+            for edge, state in zip(operands, states, strict=True)
         )
         return parameters * (2 + self.model.slots) + result + read
 
@@ -351,7 +352,8 @@ def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
     return tuple(by if o == INPUT else role for o, role in zip(option, state, strict=True))
 
 
-def _held(mesh: PlannerMesh, state: LayerState) -> float:
+def _stored_share(mesh: PlannerMesh, state: LayerState) -> float:
+    """Return the share of an array that a worker stores."""
     share = 1.0
     for role in ALL_ROLES:
         share /= mesh.count(state, role)

@@ -66,7 +66,7 @@ class _Draft:
 
     number: int
     anchor: Node
-    product: bool
+    is_product: bool
     members: list[Node] = field(default_factory=list)
     parameters: list[Node] = field(default_factory=list)
     reductions: list[tuple[str, int]] = field(default_factory=list)
@@ -79,12 +79,12 @@ class _Draft:
         anchor, item = self.anchor, self.anchor.dtype.itemsize
         roles = grouping.roles[anchor]
         extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
-        weights = grouping.weight_of(self) if self.product else None
+        weights = grouping.weight_of(self) if self.is_product else None
         of_product = grouping.parameters_of(weights) if weights is not None else ()
-        rows = extents.get(CHANNEL, 0) if self.product else 0
-        flops = anchor.operation.flops(anchor) if self.product else 0.0
-        depth = int(flops / (2 * anchor.size)) if self.product else 0
-        if self.product and grouping.can_split_input(self):
+        rows = extents.get(CHANNEL, 0) if self.is_product else 0
+        flops = anchor.operation.flops(anchor) if self.is_product else 0.0
+        depth = int(flops / (2 * anchor.size)) if self.is_product else 0
+        if self.is_product and grouping.can_split_input(self):
             extents["input"] = grouping.input_extent(self)
         extents = {role: n for role, n in extents.items() if role not in self.excluded}
         other_members = [node for node in self.members if node is not anchor]
@@ -100,7 +100,7 @@ class _Draft:
             rows=rows,
             columns=anchor.size // rows if rows else 0,
             depth=depth,
-            groups=anchor.attributes.get("groups", 1) if self.product else 1,
+            groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
             weights=weight_bytes,
             other_weights=sum(p.size * item for p in self.parameters if p not in of_product),
             tensors=len(self.parameters),
@@ -139,7 +139,7 @@ class _Grouping:
         """Assign the next node."""
         if node is self._input:
             self.roles[node] = _input_roles(node.ndim)
-            self._layer[node] = self._open(node, product=False)
+            self._layer[node] = self._open(node, is_product=False)
             return
         sources = [x for x in node.inputs if self.is_input_dependent(x)]
         if not sources:
@@ -150,14 +150,14 @@ class _Grouping:
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
         divisions = _divisions(node, sources, self.roles)
         self.roles[node] = divisions.roles
-        product = self._is_product(node, sources)
-        if product or len(owners) > 1 or divisions.lost:
-            draft = self._open(node, product=product)
+        is_product = self._is_product(node, sources)
+        if is_product or len(owners) > 1 or divisions.needs_own_layer:
+            draft = self._open(node, is_product=is_product)
         else:
             draft = owners[0]
             draft.members.append(node)
         draft.excluded |= divisions.excluded
-        if not product:
+        if not is_product:
             draft.reductions += [(role, node.nbytes) for role in divisions.summed]
         self._layer[node] = draft
         self._read(draft, node, sources)
@@ -165,12 +165,12 @@ class _Grouping:
     def finish(self, outputs: Iterable[Node]) -> None:
         """Add the layer that reads the outputs: the loss."""
         for node in outputs:
-            last = self._open(node, product=False)
+            last = self._open(node, is_product=False)
             last.members = []
             last.tensors[node] = self._layer[node].number
 
-    def _open(self, node: Node, *, product: bool) -> _Draft:
-        draft = _Draft(len(self.drafts), node, product, [node])
+    def _open(self, node: Node, *, is_product: bool) -> _Draft:
+        draft = _Draft(len(self.drafts), node, is_product, [node])
         self.drafts.append(draft)
         return draft
 
@@ -275,15 +275,15 @@ def _module_path(draft: _Draft) -> str:
 class _Divisions:
     """How divisions of the operands pass through a node.
 
-    roles     the roles of the result's dimensions
-    summed    roles over which it sums
-    lost      True if it needs a divided dimension whole, or mixes its parts
-    excluded  roles by which it cannot be divided
+    roles            the roles of the result's dimensions
+    summed           roles over which it sums
+    needs_own_layer  True if it needs a divided dimension whole, or mixes its parts
+    excluded         roles by which it cannot be divided
     """
 
     roles: Roles
     summed: tuple[str, ...]
-    lost: bool
+    needs_own_layer: bool
     excluded: frozenset[str]
 
 
@@ -306,10 +306,10 @@ def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles])
     result_roles = [by_letter.get(letter.lower()) for letter in notation.output]
     present = {letter.lower() for letter in notation.output}
     summed = tuple(role for letter, role in by_letter.items() if letter not in present)
-    lost = bool(excluded)
+    needs_own_layer = bool(excluded)
     if not node.operation.is_elementwise:
         result_roles = _with_outputs(node, notation.inputs, notation.output, result_roles, roles)
-    return _Divisions(tuple(result_roles), summed, lost, frozenset(excluded))
+    return _Divisions(tuple(result_roles), summed, needs_own_layer, frozenset(excluded))
 
 
 def _with_outputs(

@@ -115,9 +115,9 @@ class _StepWriter:
         for number, layer in enumerate(self._graph.layers):
             after = list(self._fresh.get(number, ()))
             for edge in layer.inputs:
-                after += self._moved(number, edge, ready[edge.source])
+                after += self._move(number, edge, ready[edge.source])
             last = self._compute(number, "forward", self._costs[number].forward, after)
-            ready[number] = self._within(number, "forward", last)
+            ready[number] = self._exchange_within(number, "forward", last)
         return ready
 
     def _backward(self, ready: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
@@ -131,12 +131,12 @@ class _StepWriter:
             if not layer.trainable:
                 continue
             after = (*cotangents[number], *ready[number])
-            after = self._within(number, "backward", after)
+            after = self._exchange_within(number, "backward", after)
             last = self._compute(number, "backward", self._costs[number].backward, after)
             for edge in layer.inputs:
                 if layers[edge.source].trainable:
-                    cotangents[edge.source] += self._returned(number, edge, last)
-            gradients[number] = self._exchanged(number, last)
+                    cotangents[edge.source] += self._move_gradient(number, edge, last)
+            gradients[number] = self._exchange_gradients(number, last)
         return gradients
 
     def _update(self, gradients: dict[int, tuple[int, ...]]) -> None:
@@ -189,21 +189,21 @@ class _StepWriter:
                 last = (self._collective(number, phase, exchange, nbytes, last),)
         return last
 
-    def _moved(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
+    def _move(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of an operand."""
         is_product = self._graph.layers[number].has_product
         have = result_state(self._options[edge.source], edge.roles)
         want = operand_state(self._options[number], edge.roles, is_product=is_product)
         return self._transfer(number, "forward", have, want, edge.nbytes, after)
 
-    def _returned(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
+    def _move_gradient(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of the gradient of an operand."""
         is_product = self._graph.layers[number].has_product
         have = gradient_state(self._options[number], edge.roles, is_product=is_product)
         want = result_state(self._options[edge.source], edge.roles)
         return self._transfer(number, "backward", have, want, edge.nbytes, after)
 
-    def _within(self, number: int, phase: str, after: Sequence[int]) -> tuple[int, ...]:
+    def _exchange_within(self, number: int, phase: str, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchanges within a layer."""
         layer, option = self._graph.layers[number], self._options[number]
         last = tuple(after)
@@ -212,7 +212,7 @@ class _StepWriter:
                 last = (self._collective(number, phase, exchange, nbytes, last),)
         return last
 
-    def _exchanged(self, number: int, after: Sequence[int]) -> tuple[int, ...]:
+    def _exchange_gradients(self, number: int, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchange of a layer's gradients."""
         layer, option = self._graph.layers[number], self._options[number]
         last = tuple(after)

@@ -122,23 +122,25 @@ class _Order:
     def _course(self, worker: int) -> Course:
         parts, rules = self._parts[worker], self._rules
         while True:
-            number = yield from self._granted(lambda: rules.take(worker, self._steps))
+            number = yield from self._wait_for_number(lambda: rules.take(worker, self._steps))
             if number is None:
                 return
             for server, copy in enumerate(parts.copies):
-                yield from self._locked(worker, server, copy)
+                yield from self._run_locked(worker, server, copy)
             yield self._add(worker, parts.compute)
-            number = yield from self._granted(lambda: rules.begin(worker))
+            number = yield from self._wait_for_number(lambda: rules.begin(worker))
             for message in parts.messages:
                 yield self._add(worker, message)
             for server, update in enumerate(parts.updates):
                 yield self._turn(server, number)
-                yield from self._locked(worker, server, update)
+                yield from self._run_locked(worker, server, update)
                 self._versions[server] += 1
             rules.complete()
             self.updates.append(self._last[worker])
 
-    def _granted(self, ask: Callable[[], int | Denied]) -> Generator[Condition, None, int | None]:
+    def _wait_for_number(
+        self, ask: Callable[[], int | Denied]
+    ) -> Generator[Condition, None, int | None]:
         """Wait for a number from the rules; return None if none is left."""
         answers: list[int | Denied] = []
 
@@ -156,7 +158,7 @@ class _Order:
         """Return the condition that a server has all updates before one."""
         return lambda: self._versions[server] == number
 
-    def _locked(self, worker: int, server: int, task: SimulatedTask) -> Course:
+    def _run_locked(self, worker: int, server: int, task: SimulatedTask) -> Course:
         """Execute a task with the lock of a server, which workers get in the order in which they
         ask for it."""
         queue = self._queues[server]

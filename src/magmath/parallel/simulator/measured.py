@@ -22,13 +22,13 @@ def measured_timeline(costs: Summed) -> Timeline:
         )
     tasks: list[SimulatedTask] = []
     spans: list[Span] = []
-    now: dict[int, float] = {}
+    ends: dict[int, float] = {}
     for step in costs.instructions:
         for worker, seconds in enumerate(step.by_worker):
             stream = COMPUTE if step.phase == "compute" else COMMUNICATE
-            start = now.get(worker, 0.0)
-            now[worker] = start + seconds
-            spans.append(Span(len(tasks), start, now[worker]))
+            start = ends.get(worker, 0.0)
+            ends[worker] = start + seconds
+            spans.append(Span(len(tasks), start, ends[worker]))
             tasks.append(
                 SimulatedTask(f"{step.operation} ({step.phase})", (worker,), (stream,), seconds)
             )

@@ -246,8 +246,9 @@ def program_tasks(
 
 def _is_alone(program: Program, call: Call) -> bool:
     """Return True if one worker computes with the threads of all, which wait."""
-    one = program.slots[call.out].layout.mesh.size == 1
-    return OPERATIONS[call.operation].uses_lapack and one and program.workers > 1
+    is_on_one_worker = program.slots[call.out].layout.mesh.size == 1
+    uses_lapack = OPERATIONS[call.operation].uses_lapack
+    return uses_lapack and is_on_one_worker and program.workers > 1
 
 
 def _local_bytes(slot: Slot, worker: int) -> float:

@@ -17,7 +17,7 @@ from magmath.core.type_aliases import Number
 from magmath.kernels.thread_count import limit_to_processors, set_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
-from magmath.runtime.bound_program import BindProgram, bind_program
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Progress
 from magmath.runtime.transport_interface import (
@@ -36,10 +36,10 @@ class InlineTransport(Transport):
 
     is_inline = True
 
-    def __init__(self, options: WorkerOptions, bind: BindProgram = bind_program) -> None:
+    def __init__(self, options: WorkerOptions, load: LoadProgram = load_program) -> None:
         super().__init__(1)
         self.options = options
-        self._bind = bind
+        self._load = load
         self._worker: Worker | None = None
         self._own_threads = 0
         """The threads of this process before `start`."""
@@ -51,7 +51,7 @@ class InlineTransport(Transport):
         else:
             limit_to_processors()
         self._handle_reply = handle_reply
-        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._bind)
+        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._load)
         self._worker.poll = self._poll
         self._worker.is_abandoned = lambda: self.is_interrupted()
         return [self._worker.hello()]
@@ -63,32 +63,32 @@ class InlineTransport(Transport):
         if self._worker is None or isinstance(command, Interrupt):  # `_poll` looks at these itself
             return
         try:
-            answer = self._worker.handle(command, payloads[0] if payloads else None)
+            reply = self._worker.handle(command, payloads[0] if payloads else None)
         except Exception as error:
             add_user_line(error)
             raise
-        if answer is not None:
-            self._handle_reply(0, *answer)
+        if reply is not None:
+            self._handle_reply(0, *reply)
 
     def compute(
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        array_numbers: Mapping[Expression, int],
+        array_ids: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
-            return self._worker.compute(order, requested, array_numbers, outputs, released)
+            return self._worker.compute(order, requested, array_ids, outputs, released)
         except Exception as error:
             add_user_line(error)
             raise
 
     def run(
         self,
-        program: int,
+        program_id: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
         scalars: Sequence[Number],
@@ -98,26 +98,28 @@ class InlineTransport(Transport):
         assert self._worker is not None
         try:
             self._worker.drop(released)
-            return self._worker.run(program, inputs, outputs, scalars)
+            return self._worker.run(program_id, inputs, outputs, scalars)
         except Exception as error:
             add_user_line(error)
             raise
 
-    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+    def store(
+        self, array_id: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType
+    ) -> None:
         self.traffic.messages += 1
         assert self._worker is not None
-        self._worker.store(array, values, layout, dtype)
+        self._worker.store(array_id, values, layout, dtype)
 
-    def get(self, array: int) -> LocalArray:
+    def get(self, array_id: int) -> LocalArray:
         self.traffic.messages += 1
         assert self._worker is not None
-        return self._worker.arrays.get(array)
+        return self._worker.arrays.get(array_id)
 
     def prepare_run(
-        self, program: int, inputs: Sequence[int], outputs: Sequence[int]
+        self, program_id: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         assert self._worker is not None
-        return self._worker.prepare_run(program, inputs, outputs)
+        return self._worker.prepare_run(program_id, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
         """Do nothing: `send` has delivered every reply."""

@@ -19,9 +19,9 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
-from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
+from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.tiles import TileData, tile_bytes
@@ -50,14 +50,14 @@ class ThreadTransport(Transport):
         self,
         size: int,
         options: WorkerOptions,
-        bind: BindProgram = bind_program,
+        load: LoadProgram = load_program,
         *,
         shares_memory: bool = True,
         hosts: Sequence[int] | None = None,
     ) -> None:
         super().__init__(size)
         self.options = options
-        self._bind = bind
+        self._load = load
         shares_memory = shares_memory and not can_be_gpu(options.device)
         count = len(set(hosts or (0,)))
         if 1 < count < size:
@@ -126,7 +126,7 @@ class ThreadTransport(Transport):
             set_threads(self.options.threads)
         communicator: Communicator = self._communicators[rank]
         try:
-            worker = Worker(communicator, self.options, self._bind)
+            worker = Worker(communicator, self.options, self._load)
             port.send(worker.hello())
             CommandLoop(worker, port).run()
             worker.close()

@@ -36,8 +36,8 @@ def histograms(results: SearchResults) -> Figure:
     for (workers, trials), axes in zip(groups.items(), panels, strict=True):
         shown = sorted([t for t in trials if t.state != "diverged"], key=lambda t: t.curve.minimum)
         for position, trial in enumerate(shown):
-            pale = 1.0 if trial.curve.minimum <= results.threshold else 0.35
-            axes.bar(position, trial.curve.area, color=COLORS[trial.state], alpha=pale)
+            opacity = 1.0 if trial.curve.minimum <= results.threshold else 0.35
+            axes.bar(position, trial.curve.area, color=COLORS[trial.state], alpha=opacity)
         labels = [", ".join(map(str, _settings(trial).values())) for trial in shown]
         size = min(7.0, TICK_POINTS / max(len(shown), 1))
         axes.set_xticks(range(len(shown)), labels, rotation=90, fontsize=size)

@@ -222,7 +222,7 @@ class _Search:
         for trial in self._trials:
             order.tell(trial)
         for settings in order.remaining():
-            run = self._started(settings, len(self._trials))
+            run = self._start_trial(settings, len(self._trials))
             run.train(self._amount.epochs)
             self._end(run.trial)
             order.tell(run.trial)
@@ -239,13 +239,13 @@ class _Search:
             if all(repr(settings) in completed for _, settings in group):
                 continue
             self._forget(settings for _, settings in group)
-            self._halve([self._started(settings, number) for number, settings in group], factor)
+            self._halve([self._start_trial(settings, number) for number, settings in group], factor)
         return self._results()
 
     def _forget(self, group: Iterable[Settings]) -> None:
         """Drop the stored trials of a group that is trained again, which must not stop them."""
-        again = {repr(settings) for settings in group}
-        self._trials = [trial for trial in self._trials if repr(trial.settings) not in again]
+        repeated = {repr(settings) for settings in group}
+        self._trials = [trial for trial in self._trials if repr(trial.settings) not in repeated]
 
     def _halve(self, runs: list[TrialRun], factor: int) -> None:
         """Train the runs in rounds: each multiplies the epochs, and keeps one run in `factor`."""
@@ -282,7 +282,7 @@ class _Search:
         images = self._amount.epochs * self._amount.samples
         return SearchResults(tuple(self._trials), self._rules.threshold, images)
 
-    def _started(self, settings: Settings, number: int) -> TrialRun:
+    def _start_trial(self, settings: Settings, number: int) -> TrialRun:
         """Return the run of a trial in its pool, after warming up for a new step or network."""
         data = self._pools.data(settings.get("workers"))
         network = self._network(settings)

@@ -59,11 +59,11 @@ class TrialRun(Listener[Trainer]):
                 callbacks=[self],
             )
         except NonFiniteLoss:
-            self._set("diverged", self.trial.curve)
+            self._set_trial("diverged", self.trial.curve)
 
     def eliminate(self) -> TrialRun:
         """Mark the trial as eliminated, and return this run."""
-        self._set("eliminated", self.trial.curve)
+        self._set_trial("eliminated", self.trial.curve)
         return self
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
@@ -77,8 +77,8 @@ class TrialRun(Listener[Trainer]):
         if self._epochs < self._all_epochs and curve.area > self._limit(self.trial):
             state = "stopped"
             trainer.stop()
-        self._set(state, curve)
+        self._set_trial(state, curve)
         self._show(self.trial)
 
-    def _set(self, state: TrialState, curve: LossCurve) -> None:
+    def _set_trial(self, state: TrialState, curve: LossCurve) -> None:
         self.trial = Trial(self.trial.number, self.trial.settings, state, curve)

@@ -1,8 +1,8 @@
 """Cumulative sums, products and extrema along an axis.
 
 If the axis is split, each worker computes the totals of its segments, all workers receive the
-totals, which are few numbers, and each worker starts the scan of a segment with the total of the
-segments before it (Blelloch 1990).
+totals, which are few numbers, and each worker starts the running results of a segment with the
+total of the segments before it (Blelloch 1990).
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ from magmath.ops.axis_segments import (
 from magmath.ops.creation import iota
 from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
 from magmath.ops.indexing.along_axis import scatter_along
-from magmath.ops.kernel_binding import add, as_signed, by_reference, is_numpy_only, reference_call
+from magmath.ops.kernel_binding import (
+    add_tensors,
+    as_signed,
+    by_reference,
+    is_numpy_only,
+    reference_call,
+)
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import gradient_of_running_product
 from magmath.ops.shared_fields import vjp_after_gradients
@@ -60,13 +66,13 @@ BLOCK_BYTES = 1 << 18  # part of a segment per step, so that running results are
 
 
 @final
-class Scan(NamedTuple):
-    """The functions of a scan.
+class CumulativeFunction(NamedTuple):
+    """A cumulative function, by its names in torch and NumPy.
 
-    torch_name     torch's name of the scan
+    torch_name     torch's name of the cumulative function
     total_name     torch's name of the reduction
     combine_name   torch's name of the function of two operands
-    numpy          NumPy's scan
+    numpy          NumPy's cumulative function
     numpy_combine  NumPy's function of two operands
     """
 
@@ -82,7 +88,7 @@ class Scan(NamedTuple):
         return self.numpy_combine in (np.maximum, np.minimum)
 
     def run(self, x: torch.Tensor, axis: int, out: torch.Tensor) -> None:
-        """Write the scan of x."""
+        """Write the running results of x."""
         import torch
 
         function = getattr(torch, self.torch_name)
@@ -110,7 +116,7 @@ class Scan(NamedTuple):
         import torch
 
         if self.numpy_combine is np.add:
-            return add(x, y, out=out)
+            return add_tensors(x, y, out=out)
         return getattr(torch, self.combine_name)(x, y, out=out)  # type: ignore[no-any-return]
 
     def identity(self, dtype: torch.dtype) -> Any:
@@ -133,27 +139,27 @@ def _integer_limits(dtype: torch.dtype) -> tuple[int, int]:
     return limits.min, limits.max
 
 
-def _in_float32(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """Return NumPy's scan with running results in float32 for float16, as torch has them."""
+def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NumPy's function with running results in float32 for float16, as torch has them."""
 
-    def computed(x: Any, axis: int | None = None) -> Any:
+    def in_float32(x: Any, axis: int | None = None) -> Any:
         is_half = x.dtype == np.float16
-        return scan(x, axis, np.float32).astype(x.dtype) if is_half else scan(x, axis)
+        return function(x, axis, np.float32).astype(x.dtype) if is_half else function(x, axis)
 
-    return computed
+    return in_float32
 
 
-SCANS = {
-    "sum": Scan("cumsum", "sum", "add", _in_float32(np.cumsum), np.add),
-    "prod": Scan("cumprod", "prod", "mul", _in_float32(np.cumprod), np.multiply),
-    "max": Scan("cummax", "amax", "maximum", np.maximum.accumulate, np.maximum),
-    "min": Scan("cummin", "amin", "minimum", np.minimum.accumulate, np.minimum),
+CUMULATIVE_FUNCTIONS = {
+    "sum": CumulativeFunction("cumsum", "sum", "add", _in_float32(np.cumsum), np.add),
+    "prod": CumulativeFunction("cumprod", "prod", "mul", _in_float32(np.cumprod), np.multiply),
+    "max": CumulativeFunction("cummax", "amax", "maximum", np.maximum.accumulate, np.maximum),
+    "min": CumulativeFunction("cummin", "amin", "minimum", np.minimum.accumulate, np.minimum),
 }
 
 
 def _result_dtype(name: str, dtype: DType) -> DType:
-    """Return the type of a scan. Raises DTypeError for types that it does not take."""
-    if SCANS[name].is_extremum:
+    """Return the type of the results. Raises DTypeError for types that it does not take."""
+    if CUMULATIVE_FUNCTIONS[name].is_extremum:
         require_kind(f"cumulative_{name}", "ordered", dtype)
         return dtype
     require_kind("cumulative_sum/cumulative_prod", "numeric", dtype)
@@ -165,30 +171,30 @@ def _cumulative_infer(name: str, x: Node, *, axis: int) -> tuple[Shape, DType]:
 
 
 def _cumulative_kernel(name: str) -> Kernel:
-    scan = SCANS[name]
+    function = CUMULATIVE_FUNCTIONS[name]
 
     def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
         if is_numpy_only(x, out):
-            return reference_call(call, scan.numpy)
-        if scan.is_extremum and not x.is_cuda and x.dtype is not torch.bfloat16:
+            return reference_call(call, function.numpy)
+        if function.is_extremum and not x.is_cuda and x.dtype is not torch.bfloat16:
             # torch computes the positions too, which takes several times as long.
-            return partial(scan.numpy, x.numpy(), axis, None, out.numpy())
-        return partial(scan.run, x, axis, out)
+            return partial(function.numpy, x.numpy(), axis, None, out.numpy())
+        return partial(function.run, x, axis, out)
 
     return bind
 
 
 def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
-    """Return the scan by segments, whose totals are computed first, if the axis is split."""
+    """Return the results by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
-    if cuts is None or (SCANS[name].is_extremum and x.dtype in _UNORDERED):
+    if cuts is None or (CUMULATIVE_FUNCTIONS[name].is_extremum and x.dtype in _UNORDERED):
         return ()
     totals = apply(SEGMENT_TOTALS, x, axis=axis, cuts=cuts, name=name)
-    return (apply(SEGMENT_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
+    return (apply(SEGMENT_CUMULATIVE, x, totals, axis=axis, cuts=cuts, name=name),)
 
 
 def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
@@ -224,7 +230,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
         vjp=vjp,
         kernel=_cumulative_kernel(name),
         native=None,
-        reference=SCANS[name].numpy,
+        reference=CUMULATIVE_FUNCTIONS[name].numpy,
         numpy_function=by_reference,
         flops=lambda node: float(node.size),
         decompositions=partial(_cumulative_decompositions, name),
@@ -251,25 +257,25 @@ def long_sum_dtype(dtype: DType) -> DType:
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     dtype = _result_dtype(name, x.dtype)
-    wide = dtype if SCANS[name].is_extremum else long_sum_dtype(x.dtype)
+    wide = dtype if CUMULATIVE_FUNCTIONS[name].is_extremum else long_sum_dtype(x.dtype)
     return with_extent(x.shape, axis, len(cuts) - 1), wide
 
 
 def _totals_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, as_signed(call.out)
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
-    scan = SCANS[name]
+    function = CUMULATIVE_FUNCTIONS[name]
     parts = [
         (out.narrow(axis, local_number(call.tile[axis], number), 1), segment)
         for number, _, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
-        out.fill_(scan.identity(out.dtype))
+        out.fill_(function.identity(out.dtype))
         for target, segment in parts:
             for rows, start, count in _blocks(segment, axis):
                 block = _summable(segment[rows].narrow(axis, start, count), out)
-                scan.combine(target[rows], scan.total(block, axis, out), out=target[rows])
+                function.combine(target[rows], function.total(block, axis, out), out=target[rows])
 
     return run
 
@@ -309,9 +315,9 @@ def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    function = SCANS[name].numpy_combine.reduce
+    reduce = CUMULATIVE_FUNCTIONS[name].numpy_combine.reduce
     segments = [x.take(range(a, b), axis) for a, b in pairwise(cuts)]
-    return np.stack([function(segment, axis) for segment in segments], axis)
+    return np.stack([reduce(segment, axis) for segment in segments], axis)
 
 
 SEGMENT_TOTALS = Operation(  # the total of each segment of an axis: its sum, product or extremum
@@ -328,16 +334,18 @@ SEGMENT_TOTALS = Operation(  # the total of each segment of an axis: its sum, pr
 )
 
 
-def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
+def _segment_infer(
+    x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str
+) -> tuple[Shape, DType]:
     needed = _totals_infer(x, axis=axis, cuts=cuts, name=name)
     if (totals.shape, totals.dtype) != needed:
         raise DTypeError(
-            f"segment_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
+            f"segment_cumulative: needs totals {needed}, was given {totals.shape} {totals.dtype}"
         )
     return x.shape, _result_dtype(name, x.dtype)
 
 
-def _scan_axes(node: Node) -> str:
+def _segment_axes(node: Node) -> str:
     """Give the result the operand's layout, which must be split between segments."""
     letters, axis = LETTERS[: node.ndim], node.attributes["axis"]
     totals = with_changed_letter(letters, axis, lambda _: ".")
@@ -349,7 +357,7 @@ def _split_between(node: Node, letter: str, split: Split, operand: int | None) -
     return split_between_segments(split, cuts, cuts)
 
 
-def _scan_kernel(call: KernelCall) -> BoundCall:
+def _segment_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     (x, totals), out = call.inputs, as_signed(call.out)
@@ -357,21 +365,27 @@ def _scan_kernel(call: KernelCall) -> BoundCall:
     totals = as_signed(totals)
     sources = segment_views(x, call.tiles[0][axis], axis, cuts)
     targets = segment_views(out, call.tile[axis], axis, cuts)
-    scan = SCANS[name]
+    function = CUMULATIVE_FUNCTIONS[name]
 
     def run() -> None:
         totals_before = torch.empty_like(totals)
-        scan.run(totals, axis, totals_before)
+        function.run(totals, axis, totals_before)
         before = torch.roll(totals_before, 1, axis)
-        before.select(axis, 0).fill_(scan.identity(before.dtype))
+        before.select(axis, 0).fill_(function.identity(before.dtype))
         for source, target in zip(sources, targets, strict=True):
             start = before.narrow(axis, source.number, 1)
-            _scan(source.tensor, target.tensor, start, axis, scan)
+            _write_segment(source.tensor, target.tensor, start, axis, function)
 
     return run
 
 
-def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, scan: Scan) -> None:
+def _write_segment(
+    x: torch.Tensor,
+    out: torch.Tensor,
+    before: torch.Tensor,
+    axis: int,
+    function: CumulativeFunction,
+) -> None:
     """Write the running results of a segment, starting with `before`.
 
     They are computed in the wider type of `before`, as those of one worker: a product before the
@@ -383,33 +397,33 @@ def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, s
             carry = before[rows]
         block = x[rows].narrow(axis, start, count).to(before.dtype, copy=True)
         first = block.narrow(axis, 0, 1)
-        scan.combine(carry, first, out=first)
-        scan.run(block, axis, block)
+        function.combine(carry, first, out=first)
+        function.run(block, axis, block)
         out[rows].narrow(axis, start, count).copy_(block)
         carry = block.narrow(axis, count - 1, 1)
 
 
-def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    scan = SCANS[name]
-    before = scan.numpy(totals, axis)
+def _segment_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
+    function = CUMULATIVE_FUNCTIONS[name]
+    before = function.numpy(totals, axis)
     parts = []
     for number, (start, stop) in enumerate(pairwise(cuts)):
-        part = scan.numpy(x.take(range(start, stop), axis), axis)
+        part = function.numpy(x.take(range(start, stop), axis), axis)
         if number:
-            part = scan.numpy_combine(part, before.take([number - 1], axis))
+            part = function.numpy_combine(part, before.take([number - 1], axis))
         parts.append(part)
-    return np.concatenate(parts, axis).astype(scan.numpy(x[:0]).dtype)
+    return np.concatenate(parts, axis).astype(function.numpy(x[:0]).dtype)
 
 
-SEGMENT_SCAN = Operation(  # scans of segments that start with the total of the segments before
-    name="segment_scan",
-    infer=_scan_infer,
-    axes=_scan_axes,
+SEGMENT_CUMULATIVE = Operation(  # starts each segment with the total of the segments before it
+    name="segment_cumulative",
+    infer=_segment_infer,
+    axes=_segment_axes,
     reduction=None,
     vjp=vjp_after_gradients,
-    kernel=_scan_kernel,
+    kernel=_segment_kernel,
     native=None,
-    reference=_scan_reference,
+    reference=_segment_reference,
     flops=lambda node: 2.0 * node.size,
     derived_split=_split_between,
 )
@@ -418,6 +432,6 @@ OPERATIONS = {
     record.name: record
     for record in (
         *(CUMULATIVE_SUM, CUMULATIVE_PROD, CUMULATIVE_MAX, CUMULATIVE_MIN),
-        *(SEGMENT_TOTALS, SEGMENT_SCAN),
+        *(SEGMENT_TOTALS, SEGMENT_CUMULATIVE),
     )
 }

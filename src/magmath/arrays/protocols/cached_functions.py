@@ -1,11 +1,10 @@
-"""The dispatch cache: calls of functions on small arrays, by the shapes and types of the arrays.
+"""Functions of arrays whose calls are in the dispatch cache (`engine/eager/dispatch_cache.py`).
 
 `mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. So the call key
 of a call consists of the function, the shapes and types of the arrays, which of them are the same,
-and the other arguments. The second call with a key is recorded (`engine/eager/call_cache.py`), and
-later ones are repeated without running the lines of the function. It runs as usual if an argument
-is pending, large, or of another kind, and if it depends on values of its arguments in another way
-than through operations.
+and the other arguments. The second call with a key is recorded, and later ones are repeated without
+running the lines of the function. It runs as usual if an argument is pending, large, or of another
+kind, and if it depends on values of its arguments in another way than through operations.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from magmath.engine.user_line import user_line
 from magmath.graph import Node
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.call_cache import RecordedCall
+    from magmath.engine.eager.dispatch_cache import RecordedCall
     from magmath.engine.eager.eager_computation import EagerComputation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,12 +66,12 @@ def dispatch_cached(function: F) -> F:
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             parts += map(leaves.index, leaves)
         key = tuple(parts)
-        result = eager.calls.repeated(eager, key, leaves, user_line(2))
+        result = eager.dispatch_cache.repeat(eager, key, leaves, user_line(2))
         if result is not None:
             return _array_class()(result) if type(result) is Node else result
-        if eager.calls.is_seen_again(key):
+        if eager.dispatch_cache.is_seen_again(key):
             call = partial(function, *args, **options)
-            return _called_and_recorded(eager, key, call, values, leaves)
+            return _call_and_record(eager, key, call, values, leaves)
         return function(*args, **options)
 
     del dispatch.__wrapped__
@@ -80,7 +79,7 @@ def dispatch_cached(function: F) -> F:
     return dispatch  # type: ignore[return-value]
 
 
-def _called_and_recorded(
+def _call_and_record(
     eager: EagerComputation,
     key: Hashable,
     function: Callable[[], Any],
@@ -94,7 +93,7 @@ def _called_and_recorded(
         result = _computed(eager, function(), leaves)
         is_pure = CALL_EFFECTS.count - effects == len(reads)
     is_pure = is_pure and _are_unchanged(arguments, leaves)
-    eager.calls.record(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
+    eager.dispatch_cache.record(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
     return result
 
 
@@ -190,8 +189,8 @@ def _repeatable(
     is_tuple = isinstance(result, tuple) or type(result) is list
     if not leaves or not is_tuple or not all(map(_is_repeatable, result)):
         return None
-    assembled = partial(_assembled, getattr(type(result), "_make", type(result)))
-    return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assembled)
+    assemble = partial(_collection_of_arrays, getattr(type(result), "_make", type(result)))
+    return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assemble)
 
 
 def _is_repeatable(result: Any) -> bool:
@@ -211,9 +210,9 @@ def _only(leaves: Sequence[Node]) -> Node:
     return leaves[0]
 
 
-def _assembled(collection: Callable[[list[Any]], Any], leaves: Sequence[Node]) -> Any:
+def _collection_of_arrays(make: Callable[[list[Any]], Any], leaves: Sequence[Node]) -> Any:
     """Return a tuple or a list of arrays, given its class or named constructor."""
-    return collection([*map(_array_class(), leaves)])
+    return make([*map(_array_class(), leaves)])
 
 
 def part_of_key(number: Any) -> Hashable:

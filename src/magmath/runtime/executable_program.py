@@ -1,6 +1,6 @@
-"""The interface of bound programs to their worker.
+"""The interface of the executable form of programs to their worker.
 
-The executor in `executor/` implements it; tests bind fake programs.
+The executor in `executor/` implements it; tests load fake programs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.transport_interface import WorkerOptions
 
 
-class BoundProgram(Protocol):
-    """A program that is bound to a worker."""
+class ExecutableProgram(Protocol):
+    """A program on a worker, which runs it on arrays of its own."""
 
     def run(
         self,
@@ -59,10 +59,10 @@ class BoundProgram(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the binding has allocated."""
+        """The bytes that the program has allocated."""
 
     def close(self) -> None:
-        """Release the resources of the binding."""
+        """Release the resources of the program."""
 
 
 class ProgramWorker(Protocol):
@@ -78,11 +78,11 @@ class ProgramWorker(Protocol):
     """Called between two instructions of a run; returns whether the run is abandoned."""
 
 
-BindProgram = Callable[[Program, ProgramWorker], BoundProgram]
+LoadProgram = Callable[[Program, ProgramWorker], ExecutableProgram]
 
 
-def bind_program(program: Program, worker: ProgramWorker) -> BoundProgram:
-    """Bind a program to the executor."""
+def load_program(program: Program, worker: ProgramWorker) -> ExecutableProgram:
+    """Return a program as an executable of this worker."""
     from magmath.executor.context import Context
     from magmath.executor.executable import Executable  # loads the kernels: on first use
 

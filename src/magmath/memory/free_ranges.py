@@ -7,20 +7,20 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import final
 
-Hole = tuple[int, int, int]
+FreeRange = tuple[int, int, int]
 """Bytes, chunk and offset: sorted, the best fit comes first."""
 
 
 @final
-class Holes:
+class FreeRanges:
     """A set of disjoint ranges of chunks."""
 
     def __init__(self) -> None:
-        self._sorted: list[Hole] = []
+        self._sorted: list[FreeRange] = []
         self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a range: its bytes
         self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a range: its bytes
 
-    def __iter__(self) -> Iterator[Hole]:
+    def __iter__(self) -> Iterator[FreeRange]:
         """Iterate over the ranges, the smallest first."""
         return iter(self._sorted)
 
@@ -64,7 +64,7 @@ class Holes:
 
     def remove_chunk(self, number: int) -> int:
         """Remove all ranges of a chunk; return their bytes."""
-        ranges = [hole for hole in self._sorted if hole[1] == number]
+        ranges = [free_range for free_range in self._sorted if free_range[1] == number]
         for length, chunk, begin in ranges:
             self.remove(chunk, begin, length)
         return sum([length for length, _, _ in ranges])

@@ -71,7 +71,7 @@ class _Unrecorded(Enum):
 
 
 @final
-class CallCache(Generic[Eager]):
+class DispatchCache(Generic[Eager]):
     """The states of call keys; those that it does not have are new."""
 
     __slots__ = ("_states",)
@@ -79,7 +79,7 @@ class CallCache(Generic[Eager]):
     def __init__(self) -> None:
         self._states: dict[Hashable, RecordedCall[Eager] | _Unrecorded] = {}
 
-    def repeated(
+    def repeat(
         self,
         eager: Eager,
         key: Hashable,
@@ -100,7 +100,7 @@ class CallCache(Generic[Eager]):
             self._states[key] = _Unrecorded.EXCLUDED
         return result
 
-    def written(
+    def write(
         self,
         eager: Eager,
         key: Hashable,
@@ -108,7 +108,7 @@ class CallCache(Generic[Eager]):
         line: Line,
         numbers: Sequence[Number],
     ) -> Node | None:
-        """Return the result of `RecordedWrite.write`; None as `repeated`.
+        """Return the result of `RecordedWrite.write`; None as `repeat`.
 
         Errors other than those of NumPy pass: elements may have been replaced.
         """
