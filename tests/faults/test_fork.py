@@ -286,3 +286,34 @@ is_forked.set()
 thread.join()
 """
     )
+
+
+def test_a_fork_while_another_thread_traces_makes_nodes_as_before() -> None:
+    run(
+        """
+import threading
+from magmath.graph import collecting_new_nodes, operation
+
+is_tracing, is_forked = threading.Event(), threading.Event()
+
+def traced(x):
+    is_tracing.set()
+    is_forked.wait(20)
+    return x + 1
+
+x = mm.ones(3)
+thread = threading.Thread(target=lambda: mm.compile(traced)(x))
+thread.start()
+is_tracing.wait()
+child = os.fork()
+if not child:
+    with collecting_new_nodes() as nodes:
+        made = operation.make_node(x.node.operation, (), {}, (), x.node.dtype)
+    is_right = nodes == {made} and operation.new_node is operation.Node
+    os._exit(0 if is_right else 1)
+assert os.waitpid(child, 0)[1] == 0
+is_forked.set()
+thread.join()
+assert operation.new_node is operation.Node
+"""
+    )

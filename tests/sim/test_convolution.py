@@ -177,3 +177,34 @@ def test_deterministic_mode_uses_the_direct_sum_only() -> None:
     with mm.init(0, deterministic=True):
         results = [np.asarray(conv2d(mm.asarray(x), mm.asarray(w))) for _ in range(20)]
     assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_parts_of_sums_of_half_types_are_added_in_float32(
+    half: str, kind: str, workers: int, is_transposed: bool
+) -> None:
+    """The gradient of filters from images on several workers, whose parts exceed float16, or cancel
+    only before they are rounded."""
+    x = np.full((384, 1, 16, 16), 2.0)
+    x[5:300, :, 3] = 3.0
+    signs = np.ones((384, 1, 1, 1))
+    signs[192:] = -1
+    convolution = mm.nn.functional.conv_transpose2d if is_transposed else mm.nn.functional.conv2d
+
+    def gradient(dtype: str) -> Any:
+        layout = mm.Layout.split(0) if workers > 1 else None
+        images, factors = (mm.asarray(v, dtype=dtype, layout=layout) for v in (x, signs))
+
+        def loss(w: Any) -> Any:
+            y = convolution(images, w, padding=1) * factors
+            return mm.sum(mm.astype(y, mm.float32))
+
+        return mm.compile(mm.grad(loss))(mm.ones((1, 1, 3, 3), dtype=dtype))
+
+    with current(kind, workers):
+        result = gradient(half)
+        assert result.dtype is getattr(mm, half)
+        exact = mm.astype(gradient("float32"), result.dtype)
+        np.testing.assert_array_equal(mm.astype(result, mm.float32), mm.astype(exact, mm.float32))

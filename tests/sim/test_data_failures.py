@@ -12,6 +12,10 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.arrays.variables.variable import overwrite
+from magmath.optim import minimizing
+from magmath.train import step_programs
+from magmath.transform import uncompiled_loops
 
 N = 4
 ERRORS = (IndexError, ValueError, np.linalg.LinAlgError)
@@ -252,8 +256,8 @@ def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
 
 
 @pytest.mark.parametrize("is_argument", [False, True])
-def test_parameters_that_are_numbers_were_checked_at_their_line(is_argument: bool) -> None:
-    """The program then need not copy the variables; numbers among the arguments may be wrong."""
+def test_parameters_that_are_numbers_are_checked_before_the_run(is_argument: bool) -> None:
+    """The program then need not copy the variables."""
     with current("shared", 2):
         v = mm.variable("v", mm.zeros(50_000))
 
@@ -262,7 +266,7 @@ def test_parameters_that_are_numbers_were_checked_at_their_line(is_argument: boo
             v.assign(v + mm.random.gamma(shape if is_argument else 2.0, size=50_000))
 
         step(2.0)
-        assert step._last_used._is_fallible is is_argument
+        assert not step._last_used.runs.compiled.is_fallible
         if is_argument:
             before = v.numpy()
             with pytest.raises(ValueError, match="gamma"):
@@ -420,3 +424,112 @@ def test_a_number_that_is_no_index_changes_no_variable(pool: None, wrong: int) -
     assert [float(v) for v in step(x, -1)] == [N - 1.0, N - 1.0]
     assert float(chosen(x, wrong)) == 0.0
     assert count.numpy().tolist() == [3.0] * 3
+
+
+def _written(x: Any, i: Any) -> Any:
+    copy = x + 0
+    copy[i + 1] = 5.0
+    return copy[0]
+
+
+Read = Callable[[Any, Any], Any]
+TABLE = np.arange(30.0).reshape(10, 3)
+READS: dict[str, tuple[Read, Any]] = {
+    "element": (lambda x, i: x[i], 10),
+    "element of a typed number": (lambda x, i: x[i], np.int32(10)),
+    "from the end": (lambda x, i: x[-i], 11),
+    "sum": (lambda x, i: x[i + 1], 9),
+    "product": (lambda x, i: x[2 * i - 1, 0], -5),
+    "take": (lambda x, i: mm.take(x, i, axis=0), np.int64(-11)),
+    "several": (lambda x, i: x[i, mm.arange(2)], 10),
+    "window": (lambda x, i: x[i + mm.arange(1, 4)], 7),
+    "along": (lambda x, i: mm.take_along_axis(x, mm.full((1, 3), i + 0), axis=0), 10),
+    "write": (_written, 9),
+    "power": (lambda x, i: mm.arange(3) ** (i + 1), -2),
+    "parameter": (lambda x, i: mm.random.gamma(0.5 + i, size=3), -1),
+    "row of a part": (lambda x, i: x[2:][i][1:], 8),
+}
+"""For each form of an operand that a number determines: an expression of a table of 10 rows, which
+succeeds for 0, and a number for which it fails."""
+
+
+def _expected(form: str, table: Any) -> Any:
+    read, _ = READS[form]
+    return np.asarray(read(mm.asarray(table), 0)) if form != "parameter" else None
+
+
+@pytest.mark.parametrize("form", READS)
+def test_a_number_that_makes_an_operation_fail_changes_no_variable(pool: None, form: str) -> None:
+    """In any expression of numbers alone; the program needs no copies for that."""
+    read, wrong = READS[form]
+    first, last = mm.variable("first", mm.zeros(3)), mm.variable("last", mm.zeros(3))
+
+    @mm.compile
+    def step(x: Any, i: Any) -> Any:
+        first.assign(first + 1)
+        result = read(x, i)
+        last.assign(last + 1 + 0 * mm.sum(result))
+        return result
+
+    x = mm.asarray(TABLE)
+    for completed in (1, 2):
+        result = step(x, type(wrong)(0))
+        if form != "parameter":
+            np.testing.assert_array_equal(result.numpy(), _expected(form, TABLE))
+        for _ in range(2):
+            with pytest.raises((IndexError, ValueError)):
+                mm.evaluate(step(x, wrong), wait=True)
+            for v in (first, last):
+                assert v.numpy().tolist() == [float(completed)] * 3
+    assert not step._last_used.runs.compiled.is_fallible
+
+
+@pytest.mark.parametrize("kind", ["literal", "array", "sum"])
+def test_an_index_that_is_always_out_of_range_changes_no_variable(pool: None, kind: str) -> None:
+    outside = mm.asarray(N) if kind == "array" else N
+    count = mm.variable("count", mm.zeros(3))
+
+    @mm.compile
+    def step(x: Any) -> Any:
+        count.assign(count + 1)
+        return mm.take(x, outside + mm.asarray(1) if kind == "sum" else outside)
+
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            mm.evaluate(step(mm.arange(float(N))), wait=True)
+        assert count.numpy().tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("way", ["fit", "minimize", "loop"])
+def test_steps_with_known_parameters_copy_no_variables(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gamma numbers with a shape that is known, and powers of integers."""
+    fallible: list[bool] = []
+
+    def record(*arguments: Any, is_fallible: bool) -> Any:
+        fallible.append(is_fallible)
+        return overwrite(*arguments, is_fallible=is_fallible)
+
+    for module in (step_programs, minimizing, uncompiled_loops):
+        monkeypatch.setattr(module, "overwrite", record)
+    with current("shared", 2):
+        w = mm.variable("w", mm.ones(3))
+
+        def loss(y: Any = 0.0, targets: Any = 0.0) -> Any:
+            noise = mm.random.gamma(2.0, size=3) * mm.sum(mm.arange(3) ** 2)
+            return mm.sum(mm.square(w * noise)) + mm.sum(y) + mm.sum(targets)
+
+        def body(i: Any, x: Any) -> Any:
+            w.assign(w * 0.5 + 0 * loss())
+            return x + 1.0
+
+        if way == "fit":
+            net = mm.nn.NeuralNetwork([mm.nn.Dense(3)], loss=loss)
+            net.fit(np.ones((8, 3), np.float32), np.ones((8, 3), np.float32), epochs=1)
+        elif way == "minimize":
+            mm.optim.GradientDescent(0.01).minimize(loss(), [w], steps=2)
+        else:
+            mm.fori_loop(0, 3, body, mm.zeros(3))
+    assert fallible
+    assert not any(fallible)

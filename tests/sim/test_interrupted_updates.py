@@ -176,3 +176,42 @@ def test_steps_after_an_interrupted_one_draw_the_next_random_numbers(
                 former, following = _value(w), int(mm.random.get_state()["next"])
                 step()
                 np.testing.assert_allclose(_value(w), (former + noise[following]) / 2, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_an_interrupted_call_with_a_loop_changes_everything_or_nothing(
+    kind: str, workers: int
+) -> None:
+    """Variables, arguments, and generators from which loops draw."""
+    shape = (120, 200)
+    values, total = np.zeros(shape), mm.variable("total", np.zeros(shape))
+
+    @mm.compile
+    def step(x: mm.Array) -> mm.Array:
+        y = mm.while_loop(lambda s: s < 3, lambda s: s + mm.random.uniform(1.0, 1.5), mm.zeros(()))
+        total.assign(total + 1.0)
+        x += 1.0
+        return y
+
+    def prepare() -> tuple[list[Any], Callable[[], None]]:
+        total.assign(values)
+        mm.random.seed(3)
+        x = mm.asarray(values)
+        mm.evaluate(x, total)
+        return [x, total, _Drawn()], lambda: step(x)
+
+    class _Drawn:
+        """The number of streams that were drawn, as an array."""
+
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            return np.asarray(int(mm.random.get_state()["next"]))
+
+    with current(kind, workers):
+        arrays, call = prepare()
+        before = int(np.asarray(arrays[2]))
+        call()
+        after = int(np.asarray(arrays[2]))
+        assert after > before
+        former, new = [values, values, before], [values + 1.0, values + 1.0, after]
+        _check_interrupted(prepare, [former, new])

@@ -369,6 +369,15 @@ def test_samples_beyond_equal_parts_are_left_out(count: int, batch_size: int, us
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.filterwarnings("error")
+def test_fewer_samples_than_replicas_are_an_error_without_a_warning() -> None:
+    x = np.ones((5, 3), np.float32)
+    with current("inline"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(1)], loss="mean_squared_error")
+        with pytest.raises(ShapeError, match="8 replicas"):
+            net.fit(x, x[:, :1], batch_size=32, strategy=WeightAveraging(8))
+
+
 @pytest.mark.parametrize("strategy", ["auto", "weight-averaging:2:1"])
 def test_a_loss_without_gradient_is_an_error(strategy: str) -> None:
     loss = lambda y, z: mm.mean(mm.stop_gradient(y))  # noqa: E731
@@ -427,6 +436,45 @@ def test_the_module_has_the_mean_of_replicas_after_an_error_of_a_reporter(
             mean = strategy.weights(v).numpy().mean(0)
             np.testing.assert_allclose(v.numpy(), mean)
             assert np.abs(v.numpy()).max() > 0
+
+
+class _BadFile:
+    """A source whose sixth batch cannot be read."""
+
+    labels = np.zeros((64, 1), np.float32)
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def read(self, indices: Any, random: Any) -> Any:
+        self.batches += 1
+        if self.batches > 6:  # the first one is an example
+            raise ValueError("a bad file")
+        return np.ones((len(indices), 4), np.float32)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("cause", ["source", "index"])
+def test_the_module_has_the_mean_of_replicas_after_an_error_of_the_data(
+    kind: str, workers: int, cause: str
+) -> None:
+    """A batch that cannot be read, or that makes a step fail."""
+    tokens = np.zeros((64, 4), np.int64)
+    tokens[40:] = 7
+    source = _BadFile() if cause == "source" else (tokens, np.zeros((64, 1), np.float32))
+    layers = [nn.Embedding(5, 2), nn.Flatten()] if cause == "index" else []
+    with current(kind, workers):
+        net = nn.NeuralNetwork(
+            [*layers, nn.Dense(1)], loss="mean_squared_error",
+            optimizer=mm.optim.GradientDescent(0.1),
+        )  # fmt: skip
+        strategy = WeightAveraging(2)
+        loader = mm.data.Loader(source, batch_size=8, shuffle=False, threads=0)
+        with pytest.raises((ValueError, IndexError)):
+            net.fit(loader, strategy=strategy)
+        assert net.optimizer.steps == 5
+        for v in net.module.parameters():
+            np.testing.assert_allclose(v.numpy(), strategy.weights(v).numpy().mean(0))
 
 
 def test_asynchronous_updates_need_stored_samples() -> None:

@@ -106,8 +106,8 @@ def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
         padding=_padding(mode, w.shape),
         dilation=(1,) * x.ndim,
         direct=method != "auto",
+        line=user_line(),
     )
-    node = node.at_line(user_line())
     result = by_spectra(node) if method == "fft" else node
     return Array(reshape(result, result.shape[2:]))
 

@@ -24,7 +24,8 @@ def module_lock(module: str, name: str) -> RLock:
 
 def _renew_locks() -> None:
     for module, name in _places:
-        setattr(modules[module], name, RLock())
+        if module in modules:  # a user may have removed it to import it again
+            setattr(modules[module], name, RLock())
 
 
 os.register_at_fork(after_in_child=_renew_locks)

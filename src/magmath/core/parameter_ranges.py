@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
+
+import numpy as np
+
+from magmath.errors import OptionError
 
 LARGEST: Final = 1e12
 """The largest parameter. Factorials of larger numbers have no correct digit after the point."""
@@ -28,6 +32,12 @@ class ParameterRange:
     def contains(self, value: float) -> bool:
         """Return True if a number is in the range; NaN is not."""
         return self.low <= value <= self.high
+
+    def check(self, values: float | np.ndarray[Any, Any]) -> None:
+        """Raise OptionError unless all numbers are in the range; NaN is in none."""
+        inside = (values >= self.low) & (values <= self.high)
+        if not np.all(inside):
+            raise OptionError(self.message(np.extract(np.logical_not(inside), values)[0]))
 
     def message(self, value: float) -> str:
         """Return the message of the error for a number that is not in the range."""

@@ -130,6 +130,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """Swap the arrays of this handle and another one."""
         self._array_id, other._array_id = other.array_id, self.array_id
         self.origin, other.origin = other.origin, self.origin
+        self.reuse, other.reuse = other.reuse, self.reuse
         self.fetched_tensor = other.fetched_tensor = None
         self.host_array = other.host_array = None
         assert self.owner is not None

@@ -6,6 +6,7 @@ collects its new nodes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
@@ -49,6 +50,14 @@ def _count_blocks(change: int) -> None:
     with _count_lock:
         _block_count += change
         operation.new_node = _collected_node if _block_count else Node
+
+
+def _forget_other_threads() -> None:
+    """Count only the blocks of this thread, the only one that a forked process has."""
+    _count_blocks(len(_collections.sets) - _block_count)
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 def _collected_node(*fields: Any) -> Node:

@@ -261,6 +261,7 @@ MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
 OnlyLayouts = Callable[[Node, Mesh], NodeLayouts]
+OperandCheck = Callable[[Any], object]
 SameBits = Callable[[DType, Sequence[DType]], bool]
 """(the result's type, the operands' types) → whether the native form and the kernel give the same
 bits."""
@@ -330,16 +331,20 @@ class CheckedOperands:
     """The operands whose values can make an operation, or its gradient, fail: indices, matrices,
     parameters.
 
-    positions        node → their positions in `inputs`
-    harmless         (node, position) → a value for such an operand with which the operation and its
-                     gradient succeed; it broadcasts to the operand
-    accepts_numbers  operands that are computed from numbers of the program alone do not make it
-                     fail
+    positions      node → their positions in `inputs`
+    harmless       (node, position) → a value for such an operand with which the operation and its
+                   gradient succeed; it broadcasts to the operand
+    check          (node, position) → a function that raises the error for a value of the operand, a
+                   number or a NumPy array, with which the operation fails; None: only the kernel
+                   can tell
+    accepts_draws  operands that are computed from random numbers, such as the order of a data set,
+                   do not make it fail
     """
 
     positions: Callable[[Node], Sequence[int]]
     harmless: Callable[[Node, int], Node]
-    accepts_numbers: bool = False
+    check: Callable[[Node, int], OperandCheck] | None = None
+    accepts_draws: bool = False
 
 
 @final

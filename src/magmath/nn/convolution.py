@@ -16,11 +16,11 @@ from magmath.arrays.array import Array, as_array
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
-from magmath.graph import Shape, apply
+from magmath.graph import Shape
 from magmath.nn.layer_input import check_shape, layer_input
 from magmath.nn.numbered_functions import general
 from magmath.nn.window_settings import Padding, Pads, Size, check_covered, check_images, pads, sizes
-from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
+from magmath.ops.conv.convolution import correlation, correlation_input
 
 
 @general
@@ -61,9 +61,9 @@ def conv(
     padded = pads(name, padding, image, kernel, strides, dilations)
     check_covered(name, image, padded, kernel, dilations)
     node = correlation(
-        x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups
-    )
-    node = node.at_line(user_line())
+        x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups,
+        line=user_line(),
+    )  # fmt: skip
     return _with_bias(name, Array(node), bias)
 
 
@@ -128,9 +128,9 @@ def conv_transpose(
     else:
         padded = pads(name, padding, image, kernel, strides, dilations)
         extents = _transposed_space(name, parts, padded, added)
-    node = apply(
-        CORRELATION_INPUT, x.node, weight.node, space=extents, stride=strides, padding=padded,
-        dilation=dilations, groups=groups, line=user_line(),
+    node = correlation_input(
+        x.node, weight.node, space=extents, stride=strides, padding=padded, dilation=dilations,
+        groups=groups, line=user_line(),
     )  # fmt: skip
     return _with_bias(name, Array(node), bias)
 

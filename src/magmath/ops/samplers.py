@@ -81,6 +81,7 @@ def _checked(ranges: tuple[ParameterRange, ...]) -> CheckedOperands:
     return CheckedOperands(
         positions=lambda node: range(first, len(node.inputs)),
         harmless=lambda node, i: constant(ranges[i - first].low, float64),
+        check=lambda node, i: ranges[i - first].check,
     )
 
 

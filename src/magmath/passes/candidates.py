@@ -319,8 +319,11 @@ def _candidate(
 
 
 def _pending_reduction(node: Node) -> str | None:
-    """Return the reduction that completes partial results. Sums of truth values are those of
-    operations that select elements, of which one worker has the value, and the others zeros."""
+    """Return the reduction that completes partial results.
+
+    An operation that selects elements adds what the workers have of each: one the element, the
+    others 0. For truth values this is `any`.
+    """
     reduction = node.operation.reduction
     return "any" if reduction == "sum" and node.dtype is bool_ else reduction
 

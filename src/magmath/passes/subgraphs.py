@@ -144,7 +144,7 @@ def frontier(
 
 
 def _is_converted_to_half(node: Node) -> bool:
-    """Return True for a conversion to a half type without a value, and arrangements of one."""
+    """Return True for a pending conversion to a half type, perhaps reshaped or transposed."""
     while node.value is None and node.operation in (RESHAPE, PERMUTE):
         (node,) = node.inputs
     is_conversion = node.value is None and node.operation is ASTYPE

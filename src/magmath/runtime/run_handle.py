@@ -88,6 +88,14 @@ class RunHandle:
         return self.pending is not None and bool(self.pending.waiting)
 
     @property
+    def taken_steps(self) -> int:
+        """The steps whose results variables keep: 0 for a run that has failed or does not answer,
+        after which they have the values from before it."""
+        if self.pending is not None and (self.is_pending or self.pending.failures):
+            return 0
+        return self.steps
+
+    @property
     def can_be_abandoned(self) -> bool:
         """True if it is pending and can be stopped between two instructions: a long run that
         overwrites nothing."""

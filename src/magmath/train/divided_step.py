@@ -75,12 +75,15 @@ class DividedStep:
             numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
             operands = {x: Array(leaf) for x, leaf in data.items()}
             operands |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
-            results = self._programs.run(operands)
-            self.completed += 1
-        emitted, numbers_after = results[: self._emitted], results[self._emitted :]
-        for draws, number in zip(self._draws, numbers_after, strict=True):
-            draws.generator.skip_for_run(int(number) - draws.generator.next)
+            emitted = self._programs.run(operands, self._deliver)
         return [float(x) for x in emitted]
+
+    def _deliver(self, outputs: list[Array]) -> list[Array]:
+        """Advance the generators and count the step; return what it emits."""
+        for draws, number in zip(self._draws, outputs[self._emitted :], strict=True):
+            draws.generator.skip_for_run(int(number) - draws.generator.next)
+        self.completed += 1
+        return outputs[: self._emitted]
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of the last step, in order; before the first one, the program in

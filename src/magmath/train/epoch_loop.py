@@ -153,11 +153,8 @@ class EpochLoop:
         trainer, step = self._trainer, self._step
         values_per_step, first_step = len(step.reported), len(history.step_losses)
         before = 0  # steps of this epoch before the current run
-        is_stopped = False  # by what a report raises, between two steps
 
         def progress(completed_steps: int, values: list[float]) -> None:
-            nonlocal is_stopped
-            is_stopped = True
             completed_steps += before
             losses = values[::values_per_step]
             history.step_losses.extend(losses)
@@ -165,7 +162,6 @@ class EpochLoop:
             samples = min(completed_steps * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
             self._notify("on_step_end", completed_steps, losses[-1] if losses else math.nan, speed)
-            is_stopped = False
 
         seed = session.engine().stream_state.seed if trainer.seed is None else trainer.seed
         step.begin_epoch(trainer.epochs_done)
@@ -181,8 +177,8 @@ class EpochLoop:
                     self._end_single_step(partial(progress, 1, values), before + 1)
                 reported.add(values, samples_per_step, steps)
                 before += steps
-        except BaseException as error:
-            if is_stopped or isinstance(error, KeyboardInterrupt):
+        except BaseException:
+            if session.has_open_pool():  # the workers are between two steps
                 step.collect()
             raise
         step.collect()

@@ -128,7 +128,7 @@ class ResidentFeed:
         self.batch_size, self.count = min(batch_size, data.count), data.count
         if multiple <= data.count <= batch_size:
             self.batch_size = self.count = data.count - data.count % multiple
-        elif batch_size % multiple == 0:  # otherwise the strategy refuses it
+        elif data.count > batch_size and batch_size % multiple == 0:  # or the strategy refuses it
             self.count -= data.count % batch_size % multiple
         self._given_batch_size = batch_size
         self._shuffle = shuffle

@@ -168,15 +168,16 @@ class TrainingStep:
         )
 
     def _captures_of(self, traced: _TracedTrainingStep) -> Captures:
-        """Return what a step reads, also through copies that the strategy has made of the module.
+        """Return what a step reads: the variables of its graph, and those of the module, perhaps
+        through copies of the strategy.
 
-        The step moves the variables that it places back, but no others, such as those of a module
-        that only the loss calls.
+        Moves of variables that `place` moves back, and of those of which the step reads copies
+        only, are no updates. Others are, such as those of a module that only the loss calls.
         """
         pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
         of_module = {v.leaf for _, v in pairs}
-        copied = of_module.difference(traced.graph.leaves)
-        movable = copied.union([v.leaf for v in self._layouts])
+        read_through_copies = of_module.difference(traced.graph.leaves)
+        movable = read_through_copies.union([v.leaf for v in self._layouts])
         captures = Captures(traced.graph, traced.placeholders, movable)
         for leaf in of_module:
             captures.add(leaf)

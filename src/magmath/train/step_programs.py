@@ -96,10 +96,7 @@ class SingleProgram:
     @property
     def completed(self) -> int:
         """The number of steps that the last run has taken, also if it was stopped or has failed."""
-        run = self._last
-        if run is None or (run.pending is not None and (run.is_pending or run.pending.failures)):
-            return 0  # it has stored nothing, or nothing that variables keep
-        return run.steps
+        return 0 if self._last is None else self._last.taken_steps
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a step runs once."""

@@ -271,7 +271,7 @@ class Trainer(metaclass=KeywordHints):
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
         feed_now = self._feeds(request)
-        feed_now()  # makes the parameters, to which a checkpoint may assign values
+        feed_now()  # the first call makes the parameters, to which a checkpoint may assign values
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)

@@ -61,7 +61,7 @@ def _marked(outputs: Sequence[Node], predicate: Node, new_nodes: Collection[Node
 def _protected(outputs: Sequence[Node], predicate: Node, new_nodes: Collection[Node]) -> list[Node]:
     """Return the outputs without operations that can fail if the predicate is false."""
     inside, outside = _inside(outputs, new_nodes)
-    if not any(map(_can_fail, inside)):
+    if not any(map(is_fallible, inside)):
         return list(outputs)
     new = {node: node for node in outside}
     for node in inside:
@@ -69,15 +69,11 @@ def _protected(outputs: Sequence[Node], predicate: Node, new_nodes: Collection[N
         if node.operation is BRANCH:  # whose operations read the predicate now
             new[node] = branch(inputs[0], [*inputs[1:], predicate])
             continue
-        if _can_fail(node):
+        if is_fallible(node):
             inputs = _harmless(node, inputs, predicate)
         same = all(x is y for x, y in zip(inputs, node.inputs, strict=True))
         new[node] = node if same else node.replace(tuple(inputs))
     return [new[node] for node in outputs]
-
-
-def _can_fail(node: Node) -> bool:
-    return is_fallible(node, accepts_numbers=False)
 
 
 def _harmless(node: Node, inputs: Sequence[Node], predicate: Node) -> list[Node]:

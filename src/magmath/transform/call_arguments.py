@@ -3,9 +3,8 @@ trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, final
 
@@ -31,7 +30,6 @@ from magmath.engine.traces.captured_arrays import Captures
 from magmath.errors import OptionError, ReadOnlyError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
-from magmath.ops.indexing.local_index import out_of_range
 from magmath.ops.leaves import input_leaf, scalar
 
 _SCALARS = (np.number, np.bool_)
@@ -100,8 +98,8 @@ def check_updatable(array: Any, original: Any) -> None:
 def update_arguments(
     engine: Engine, updated: Sequence[int], arguments: Sequence[Any], leaves: Sequence[Node]
 ) -> None:
-    """Give the arrays at these positions the values of leaves, which have been computed: all of
-    them change, or none."""
+    """Give the arrays at these positions the values of leaves, which have been computed; Ctrl-C
+    does not separate the changes."""
     with engine.pool.defer_interrupts():
         for i, leaf in zip(updated, leaves, strict=True):
             if isinstance(arguments[i], Array):
@@ -266,39 +264,20 @@ def required_argument(value: Any) -> RequiredArgument:
     return RequiredArgument(type(value))
 
 
-Limits = Sequence[tuple[int, Callable[[int], object]]]
-"""Positions of integers among the arguments, and functions that raise if they are out of range."""
+def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
+    """Return the integer types that Python integers among the arguments must fit.
 
-
-def integer_limits(traced: Graph, position: Mapping[Node, int]) -> Limits:
-    """Return the limits of Python integers among the arguments: those of int64, of the types of
-    arrays with which they are combined, and of the axes that they index."""
+    These are int64 and the types of arrays with which they are combined, by argument position.
+    """
     integers = {leaf for leaf in position if leaf.name == "scalar" and leaf.dtype is int64}
-    limits = [(position[leaf], partial(_check_type, int64)) for leaf in integers]
+    limits = [(leaf, int64) for leaf in integers]
     for node in traced.nodes:
         if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
-            limits.append((position[node.inputs[0]], partial(_check_type, node.dtype)))
-        elif node.name in ("dynamic_slice", "dynamic_update_slice"):
-            axes, extents = node.attributes["axes"], node.attributes["extents"]
-            starts = node.inputs[len(node.inputs) - len(axes) :]
-            for start, axis, extent in zip(starts, axes, extents, strict=True):
-                if start in integers and extent is None:
-                    check = partial(_check_index, axis, node.inputs[0].shape[axis])
-                    limits.append((position[start], check))
-    return limits
+            limits.append((node.inputs[0], node.dtype))
+    return [(position[leaf], dtype) for leaf, dtype in limits]
 
 
-def _check_type(dtype: DType, number: int) -> None:
-    convert_number(number, dtype, "compile")
-
-
-def _check_index(axis: int, extent: int, index: int) -> None:
-    if not -extent <= index < extent:
-        raise out_of_range(index, axis, extent)
-
-
-def check_limits(limits: Limits, values: Sequence[Any]) -> None:
-    """Raise RangeError if an integer among the arguments does not fit the type of its operation,
-    IndexingError if it is no index of the axis that it indexes."""
-    for i, check in limits:
-        check(values[i])
+def check_limits(limits: Sequence[tuple[int, DType]], values: Sequence[Any]) -> None:
+    """Raise RangeError if an integer among the arguments does not fit the type of its operation."""
+    for i, dtype in limits:
+        convert_number(values[i], dtype, "compile")

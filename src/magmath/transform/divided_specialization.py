@@ -4,6 +4,7 @@ subgraphs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import asarray
@@ -64,12 +65,7 @@ class DividedSpecialization:
         with engine.in_modes(modes), rollback_on_failure():
             numbers = trace.numbers_of_run()
             leaf_values |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
-            outputs = self._programs.run(leaf_values)
-            del leaf_values
-            results, numbers_after = outputs[: len(traced.nodes)], outputs[len(traced.nodes) :]
-        for draws, number in zip(self._draws, numbers_after, strict=True):
-            draws.generator.skip_for_run(int(number) - draws.generator.next)
-        return self._deliver(results, arguments)
+            return self._programs.run(leaf_values, partial(self._deliver, arguments))
 
     @property
     def updated(self) -> Sequence[int]:
@@ -93,9 +89,13 @@ class DividedSpecialization:
         """Return the programs of the last call, in order."""
         return self._programs.programs()
 
-    def _deliver(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
-        """Return the function's result, and update the arguments that it updates in place."""
+    def _deliver(self, arguments: Sequence[Any], outputs: Sequence[Array]) -> Any:
+        """Advance the generators, and update the arguments that the function updates in place;
+        return its result."""
         traced = self._traced
+        results, numbers_after = outputs[: len(traced.nodes)], outputs[len(traced.nodes) :]
+        for draws, number in zip(self._draws, numbers_after, strict=True):
+            draws.generator.skip_for_run(int(number) - draws.generator.next)
         count = len(results) - len(traced.updated)
         if traced.updated:
             leaves = [x.evaluated_leaf() for x in results[count:]]

@@ -29,11 +29,21 @@ def named(
     return transformed
 
 
-def with_own_handles(values: Any) -> Any:
+def with_own_handles(value: Any) -> Any:
     """Return nested values whose arrays have handles of their own: an update in place within a
-    function changes no argument. Variables and numbers stay the same objects."""
-    leaves, tree = flatten(values)
-    return unflatten(tree, [Array(x.node) if type(x) is Array else x for x in leaves])
+    function changes no argument.
+
+    Lists, tuples and dictionaries that contain arrays are new ones, of the classes that `flatten`
+    keeps. Everything else stays the same object: variables, numbers, and lists and dictionaries
+    without arrays, which the function may fill.
+    """
+    if type(value) is Array:
+        return Array(value.node)
+    leaves, tree = flatten(value)
+    if tree is None or not any(type(x) is Array for x in leaves):
+        return value
+    items = [with_own_handles(x) for x in (value.values() if tree.keys is not None else value)]
+    return unflatten(tree._replace(parts=(None,) * len(items)), items)
 
 
 def with_keywords_last(function: Callable[..., Any]) -> Callable[..., Any]:

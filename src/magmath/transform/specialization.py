@@ -13,7 +13,6 @@ from magmath.arrays.variables.variable import overwrite
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.engine import Engine
-from magmath.engine.fallible_operations import is_fallible_program
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
@@ -82,9 +81,6 @@ class Specialization:
             self._content_scalars = hoisted_graph.content_scalars
         modes = engine.modes.of_training() if trace.is_training_step else engine.modes
         compiled = engine.compile(graph, modes=modes)
-        self._is_fallible = compiled.is_fallible and is_fallible_program(
-            graph, are_numbers_fixed=True
-        )
         self.runs = RepeatedRuns(engine, compiled, graph, draws=not self._is_same_in_each_run)
         self._limits = integer_limits(traced, position)
         self._set_sources(graph, compiled, position, len(values))
@@ -222,7 +218,7 @@ class Specialization:
                     lambda: self.engine.runs.start(
                         self.runs.compiled, self._input_arrays(values), numbers
                     ),
-                    is_fallible=self._is_fallible,
+                    is_fallible=self.runs.compiled.is_fallible,
                 )
                 leaves = [leaf_of(data) for data in new_data]
                 self.provenance.store(leaves, operands, arguments, drawn)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from magmath.program.instructions import Program
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
+Delivered = TypeVar("Delivered")
 Compile = Callable[[Callable[..., Any]], Any]
 """A function that compiles a function of arrays; see `CompiledPart`."""
 
@@ -85,16 +86,25 @@ class SubgraphPrograms:
             part.kept = set(needed)
             needed.update(part.reads)
 
-    def run(self, leaf_values: Mapping[Node, Array]) -> list[Array]:
-        """Run the programs, which assign the variables; return the outputs, for these values of the
-        other leaves."""
+    def run(
+        self, leaf_values: Mapping[Node, Array], deliver: Callable[[list[Array]], Delivered]
+    ) -> Delivered:
+        """Run the programs for these values of the other leaves; return what `deliver` returns for
+        the outputs.
+
+        The last program assigns the variables. From there on Ctrl-C is deferred: they change
+        together with what `deliver` changes, or not at all.
+        """
         before = {x: Array(v.node) for x, v in self._variables.items() if x in self._outputs}
         values = {**leaf_values, **self._variables}  # through which gradients find the variables
-        for part in self._parts:
+        *parts, last = self._parts
+        for part in parts:
             values |= part.run(values)
             values = {node: values[node] for node in values if node in part.kept}
-        outputs = [_value(x, before, values) for x in self._outputs]
-        return [Array(x.node) for x in outputs]  # an argument may be among them
+        with session.engine().pool.defer_interrupts():
+            values |= last.run(values)
+            outputs = [_value(x, before, values) for x in self._outputs]
+            return deliver([Array(x.node) for x in outputs])  # an argument may be among them
 
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last run, each loop with one step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -294,3 +295,37 @@ def test_updates_of_keyword_arguments_stay_inside() -> None:
     by = mm.zeros(3)
     np.testing.assert_array_equal(mm.jacobian(scaled)(mm.ones(3), by=by), np.eye(3))
     np.testing.assert_array_equal(by, np.zeros(3))
+
+
+class _Options(dict[str, float]):
+    """A dictionary with attributes."""
+
+    @property
+    def scale(self) -> float:
+        return self["scale"]
+
+
+@pytest.mark.parametrize("way", ["jacobian", "hessian", "cond"])
+def test_functions_are_given_the_objects_without_arrays_themselves(way: str) -> None:
+    """At any depth, also beside arrays: what a function fills is filled, and classes stay."""
+    counts, seen = Counter[str](), defaultdict[str, list[int]](list)
+    log: list[int] = []
+
+    def function(x: Any, options: _Options, nested: Any, counts: Any = None) -> Any:
+        log.append(1)
+        counts["calls"] += 1
+        nested["seen"]["calls"].append(1)
+        nested["bias"] += 1.0
+        return mm.sum(x**2 * options.scale * nested["bias"])
+
+    x, bias = mm.ones(3), mm.zeros(3)
+    arguments = x, _Options(scale=2.0), {"seen": seen, "bias": bias}, counts
+    if way == "cond":
+        result, expected = mm.cond(True, function, function, *arguments), 6.0
+    elif way == "jacobian":
+        result, expected = mm.jacobian(function)(*arguments[:3], counts=counts), np.full(3, 4.0)
+    else:
+        result, expected = mm.hessian(function)(*arguments), 4.0 * np.eye(3)
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(bias, np.zeros(3))
+    assert len(log) == counts["calls"] == len(seen["calls"]) > 0

@@ -41,7 +41,7 @@ from magmath.ops import elementwise as e
 from magmath.ops import leaves
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
-from magmath.ops.elementwise.torch_gaps import negative_power
+from magmath.ops.elementwise.torch_gaps import check_exponent
 from magmath.ops.manipulation import reshape
 
 OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, *LISTS)
@@ -140,8 +140,8 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
     dtype = _operand_type(DEFAULT.floating, operation, *dict.fromkeys(kinds))
     if dtype.is_integer and operation not in _COMPARING:
         dtype = _with_lists(dtype, operands)
-    if operation == "power" and dtype.is_integer and is_number(operands[1]) and operands[1] < 0:
-        raise negative_power(operands[1])
+    if operation == "power" and dtype.is_integer and is_number(operands[1]):
+        check_exponent(operands[1])
     if operation in _COMPARING and dtype.is_integer:
         dtype, operands = comparable_operands(operation, dtype, operands, kinds)
     return tuple([node_of(operation, value, dtype) for value in operands])

@@ -14,6 +14,7 @@ from magmath.core.dtypes import DType
 from magmath.core.optional_passes import REMATERIALIZE
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.memory_check import can_exceed, need_of
 from magmath.engine.programs.memory_fit import fit_memory
 from magmath.executor.bias_tuner import fastest_gradients
@@ -53,6 +54,8 @@ class CompiledProgram:
     scalars: tuple[int, ...]
     is_fallible: bool = False
     """True if it fails for some data (`engine/fallible_operations.py`)."""
+    number_checks: NumberChecks | None = None
+    """The checks before a run, which fail for some numbers."""
 
     @cached_property
     def results(self) -> list[ResultSpec]:

@@ -72,6 +72,8 @@ class ProgramRuns:
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on its input arrays and scalars, in order; return the data of the outputs
         and the run, as `run`."""
+        if compiled.number_checks is not None:
+            compiled.number_checks.check(scalars)
         if self.pool.memory_limit is not None:
             self._redistribution_cache.make_room(self.pool.array_bytes, compiled.new_bytes)
         timed = self.profiler is not None

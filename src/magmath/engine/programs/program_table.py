@@ -18,6 +18,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.fallible_operations import is_fallible_program
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
+from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import CompiledProgram, build_program, plan_and_lower
@@ -27,6 +28,7 @@ from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import local_bytes
 from magmath.passes.environment import Environment
+from magmath.passes.expand import expand
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
@@ -165,8 +167,15 @@ class ProgramTable:
             )
             with stage("send"):
                 program_id = pool.define(program)
-        fails = is_fallible_program(graph, in_range)
-        return replace(compiled, program=program, program_id=program_id, is_fallible=fails)
+        expanded = expand(graph)
+        return replace(
+            compiled,
+            program=program,
+            program_id=program_id,
+            is_fallible=is_fallible_program(expanded, in_range),
+            number_checks=NumberChecks(expanded, [graph.leaves[i] for i in compiled.scalars])
+            or None,
+        )
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the

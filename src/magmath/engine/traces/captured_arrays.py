@@ -68,8 +68,7 @@ class Captures:
         movable: Iterable[Node] = (),
     ) -> None:
         self.is_stale = False
-        self.movable = frozenset(map(id, movable))
-        """The identities of the leaves of these variables."""
+        self._movable_ids = frozenset(map(id, movable))
         self._nodes: list[object] = []
         self._observed_states: Sequence[ObservedState] = ()
         self._identities: set[int] = set()
@@ -105,6 +104,10 @@ class Captures:
     def contains(self, node: object) -> bool:
         """Return True if the function reads a node."""
         return id(node) in self._identities
+
+    def can_move(self, leaf: Node) -> bool:
+        """Return True if a move of the variable with this leaf to another layout is no update."""
+        return id(leaf) in self._movable_ids
 
     def add(self, node: object) -> None:
         """Record that the function reads a node, or the state of a Python object."""
@@ -173,7 +176,7 @@ def invalidate_layouts(leaf: Node) -> None:
     if _open_traces:
         _record_update(leaf)
     for captures in list(_readers.get(id(leaf), ())):
-        if id(leaf) not in captures.movable:
+        if not captures.can_move(leaf):
             captures.is_stale = True
 
 

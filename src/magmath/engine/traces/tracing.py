@@ -203,7 +203,8 @@ class Trace(TraceScope):
         return self.draws_of(generator).next()
 
     def add_drawn(self, number: Node) -> None:
-        """Do nothing: a whole program needs no list of its streams, as its parts do."""
+        """Do nothing: only parts, which may be batched or recomputed, need the list of their
+        streams."""
 
     def draws_of(self, generator: Streams) -> Draws:
         draws = self._draws.get(id(generator))

@@ -23,11 +23,19 @@ def _sides(pairs: Any) -> list[int]:
 
 def _convolution(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
     kernel = list(node.inputs[1].first.shape[2:])
-    return w.add(
+    y = w.add(
         "Conv", x, weight, **_padding(node, kernel), strides=list(node.attribute("stride")),
         dilations=list(node.attribute("dilation")), group=node.attribute("groups"),
         kernel_shape=kernel,
     )  # fmt: skip
+    return _in_type_of(node, w, y)
+
+
+def _in_type_of(node: TracedNode, w: OnnxWriter, y: str) -> str:
+    """Return the result of an operator, which has the type of the operands, in that of the node: of
+    half types float32, whose conversion back follows."""
+    dtype = node.first.dtype
+    return y if node.inputs[0].first.dtype == dtype else w.cast(y, dtype)
 
 
 def _padding(node: TracedNode, kernel: Sequence[int]) -> dict[str, Any]:
@@ -70,11 +78,12 @@ def _conv_transpose(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str
     ]
     if any(in_trace != added[0] for in_trace in added):
         raise node.unsupported("whose output padding depends on an extent of the inputs")
-    return w.add(
+    y = w.add(
         "ConvTranspose", x, weight, pads=_sides(pads), strides=list(strides),
         dilations=list(dilations), output_padding=added[0], group=node.attribute("groups"),
         kernel_shape=list(kernel),
     )  # fmt: skip
+    return _in_type_of(node, w, y)
 
 
 def _max_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:

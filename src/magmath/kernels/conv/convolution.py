@@ -41,7 +41,7 @@ def candidates_for(
     remains. `winograd=False` omits the algorithms that round more than sums do: Winograd's, and
     Fourier transforms.
     """
-    offered = _offered(problem.x.device.type, problem.x.dtype)
+    offered = _offered(problem.x.device.type, problem.operands[0].dtype)
     usable = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
         usable = [candidate for candidate in usable if not candidate.name.startswith(TRANSFORMING)]
@@ -66,10 +66,10 @@ def bind_convolution(
     """Return a bound call that computes one pass of a convolution.
 
     The operands have one floating-point or complex type, one to three spatial dimensions and any
-    strides; the result must not overlap x and w, but may be the residual. The call reads and writes
-    the tensors' memory at the time of the call; it must not run on several threads concurrently.
-    Different candidates round differently; a tuner that is not enabled always executes torch's
-    direct convolution.
+    strides; the result has their type, or is float32 for half types. It must not overlap x and w,
+    but may be the residual. The call reads and writes the tensors' memory at the time of the call;
+    it must not run on several threads concurrently. Different candidates round differently; a tuner
+    that is not enabled always executes torch's direct convolution.
     """
     if not problem.out.numel():
         return sequence()

@@ -102,7 +102,7 @@ _PRODUCTS = KernelCandidate("products", product_convolution.can_bind, product_co
 ROWS: tuple[Row, ...] = (
     Row(_TORCH, ANYWHERE, FLOATING | COMPLEX),
     Row(_DOT_PRODUCTS, CPU, SINGLE_AND_DOUBLE),
-    Row(_WIDENED, CPU, HALF),
+    Row(_WIDENED, ANYWHERE, HALF),
     Row(_CHANNELS_LAST, ANYWHERE, HALF | SINGLE),
     Row(_PACKED, CPU, SINGLE),
     *[Row(_winograd(method), CPU, SINGLE) for method in winograd.ERROR_BOUND],

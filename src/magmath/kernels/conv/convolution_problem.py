@@ -25,6 +25,7 @@ PASSES: Final = ("forward", "data", "filter")
 @dataclass(frozen=True, slots=True)
 class ConvolutionProblem:
     """One pass of a convolution on local tensors of one type and device; its result is overwritten.
+    The result of half types may be float32.
 
     direction        "forward", "data" or "filter"
     x, w, y          the tensors of the module's equation, with any strides
@@ -56,6 +57,11 @@ class ConvolutionProblem:
         """The two tensors that are read."""
         x, w, y = self.x, self.w, self.y
         return {"forward": (x, w), "data": (y, w), "filter": (x, y)}[self.direction]
+
+    @property
+    def is_widening(self) -> bool:
+        """True for half types with a float32 result."""
+        return self.out.dtype != self.operands[0].dtype
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -120,7 +126,9 @@ def key(problem: ConvolutionProblem) -> str:
         if set(values) != {usual}
     ]
     orders = "/".join(order(tensor) for tensor in (problem.x, problem.w, problem.y))
-    dtype = dtype_name(problem.x.dtype)
+    dtype = dtype_name(problem.operands[0].dtype)
+    if problem.is_widening:
+        dtype += f" in {dtype_name(problem.out.dtype)}"
     words = [f"convolution {problem.direction} {x} with {w} to {y}", *details, dtype, orders]
     words += _optional_words(problem)
     return ", ".join([*words, problem.x.device.type])

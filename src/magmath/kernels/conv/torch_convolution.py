@@ -24,7 +24,7 @@ Conversion = Callable[[torch.Tensor], torch.Tensor]
 
 def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True unless another candidate is faster by orders of magnitude."""
-    return has_instructions(problem.x) and not vector_correlation.can_bind(problem)
+    return _has_instructions(problem) and not vector_correlation.can_bind(problem)
 
 
 def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
@@ -34,7 +34,12 @@ def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
 
 def can_bind_channels_last(problem: ConvolutionProblem) -> bool:
     """Return True for images of two dimensions."""
-    return problem.x.ndim == 4 and has_instructions(problem.x)
+    return problem.x.ndim == 4 and _has_instructions(problem)
+
+
+def _has_instructions(problem: ConvolutionProblem) -> bool:
+    """Return True if the processor computes the type, and torch has a form for the result's."""
+    return not problem.is_widening and has_instructions(problem.x)
 
 
 def bind_channels_last(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
@@ -48,8 +53,9 @@ def channels_last_workspace(problem: ConvolutionProblem) -> int:
 
 
 def can_bind_widened(problem: ConvolutionProblem) -> bool:
-    """Return True: every problem of half types can be computed in float32."""
-    return True
+    """Return True for all problems of half types on a processor, and for those whose result is
+    float32: torch rounds other results to the half type."""
+    return problem.x.is_cpu or problem.is_widening
 
 
 def bind_widened(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
@@ -57,7 +63,10 @@ def bind_widened(problem: ConvolutionProblem, bind_product: object) -> BoundCall
     wide = replace(problem, x=_wide(problem.x), w=_wide(problem.w), y=_wide(problem.y))
     pairs = zip(wide.operands, problem.operands, strict=True)
     calls: list[BoundCall] = [partial(to.copy_, source) for to, source in pairs]
-    return sequence(*calls, _bind(wide, _unchanged), partial(problem.out.copy_, wide.out))
+    calls.append(_bind(wide, _unchanged))
+    if wide.out is not problem.out:
+        calls.append(partial(problem.out.copy_, wide.out))
+    return sequence(*calls)
 
 
 def widened_workspace(problem: ConvolutionProblem) -> int:
@@ -66,8 +75,9 @@ def widened_workspace(problem: ConvolutionProblem) -> int:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """Return an empty float32 tensor of the shape and memory order of x."""
-    return torch.empty_like(x, dtype=torch.float32)
+    """Return x if it is float32, otherwise an empty float32 tensor of its shape and memory
+    order."""
+    return x if x.dtype == torch.float32 else torch.empty_like(x, dtype=torch.float32)
 
 
 def _unchanged(tensor: torch.Tensor) -> torch.Tensor:

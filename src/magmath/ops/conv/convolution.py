@@ -7,6 +7,9 @@ where x is zero outside its bounds. `correlation` computes y, `correlation_input
 gradients of each are the other two. Deep learning calls `correlation` a convolution;
 `mm.signal.convolve` reverses the kernel first.
 
+Sums of products of half types are float32, as those of matrix products are; the functions below
+round them to the operands' type.
+
 Batch, channels, outputs and space may all be split over workers. A segment of y depends on the
 segment of x that the kernel covers: the split of x derives from the split of y, with a halo of the
 kernel's length. `correlation_input` derives the split of y from the split of x.
@@ -14,17 +17,18 @@ kernel's length. `correlation_input` derives the split of y from the split of x.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, MemoryOrder
+from magmath.graph.operation import Gradients, Line, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
 from magmath.ops.conv.window_ranges import inputs_of_windows, window_counts, windows_of_inputs
+from magmath.ops.elementwise import astype
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
@@ -50,6 +54,12 @@ def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
         raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")
 
 
+def _result_dtype(operand: Node, attributes: Mapping[str, Any]) -> DType:
+    """Return the type of a result: for half types float32, in which workers combine their parts,
+    unless `fold_epilogues` has folded the conversion back."""
+    return attributes.get("dtype") or compute_dtype(operand.dtype)
+
+
 def _correlation_infer(
     x: Node, w: Node, *more: Node, groups: int, stride: Numbers, **attributes: Any
 ) -> tuple[Shape, DType]:
@@ -68,21 +78,21 @@ def _correlation_infer(
                 "; use larger images, a smaller kernel or more padding"
             )
     space = window_counts(x.shape[2:], w.shape[2:], {**attributes, "stride": stride})
-    return (x.shape[0], w.shape[0], *space), x.dtype
+    return (x.shape[0], w.shape[0], *space), _result_dtype(x, attributes)
 
 
 def _input_infer(
     y: Node, w: Node, *, space: Numbers, groups: int, **attributes: Any
 ) -> tuple[Shape, DType]:
     _check("correlation_input", y, w, fits=y.ndim == w.ndim and y.shape[1] == w.shape[0])
-    return (y.shape[0], w.shape[1] * groups, *space), y.dtype
+    return (y.shape[0], w.shape[1] * groups, *space), _result_dtype(y, attributes)
 
 
 def _kernel_infer(
     x: Node, y: Node, *, kernel: Numbers, groups: int, **attributes: Any
 ) -> tuple[Shape, DType]:
     _check("correlation_kernel", x, y, fits=x.ndim == y.ndim and x.shape[0] == y.shape[0])
-    return (y.shape[1], x.shape[1] // groups, *kernel), x.dtype
+    return (y.shape[1], x.shape[1] // groups, *kernel), _result_dtype(x, attributes)
 
 
 # index notation and splits ----------------------------------------------------------------------
@@ -171,33 +181,38 @@ def _shared_attributes(node: Node) -> dict[str, Any]:
 
 
 def _correlation_vjp(node: Node, g: Node) -> Gradients:
-    x, w = node.inputs
+    (x, w), g = node.inputs, _cotangent(node, g)
     return (
-        apply(CORRELATION_INPUT, g, w, space=x.shape[2:], **_shared_attributes(node)),
-        apply(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_shared_attributes(node)),
+        _rounded(CORRELATION_INPUT, g, w, space=x.shape[2:], **_shared_attributes(node)),
+        _rounded(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
 def _input_vjp(node: Node, g: Node) -> Gradients:
-    y, w = node.inputs
+    (y, w), g = node.inputs, _cotangent(node, g)
     return (
         _first_windows(node, g, w, y.shape[2:]),
-        apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_shared_attributes(node)),
+        _rounded(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_shared_attributes(node)),
     )
 
 
 def _kernel_vjp(node: Node, g: Node) -> Gradients:
-    x, y = node.inputs
+    (x, y), g = node.inputs, _cotangent(node, g)
     return (
-        apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_shared_attributes(node)),
+        _rounded(CORRELATION_INPUT, y, g, space=x.shape[2:], **_shared_attributes(node)),
         _first_windows(node, x, g, y.shape[2:]),
     )
+
+
+def _cotangent(node: Node, g: Node) -> Node:
+    """Return a cotangent in the type of the operands: the result is rounded to it."""
+    return astype(g, node.inputs[0].dtype)
 
 
 def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
     """Return the correlation in `space` windows of each dimension. Images with elements added at
     their end (`output_padding`) may have more."""
-    y = apply(CORRELATION, x, w, direct=True, **_shared_attributes(node))
+    y = _rounded(CORRELATION, x, w, direct=True, **_shared_attributes(node))
     for d, extent in enumerate(space):
         y = slice_along(y, 2 + d, 0, extent)
     return y
@@ -271,7 +286,7 @@ CORRELATION: Operation = Operation(
     decompositions=_correlation_decompositions,
     derived_split=_derived_split,
     memory_orders=_map_orders,
-    epilogues=frozenset({"bias", "residual", "relu"}),
+    epilogues=frozenset({"convert", "bias", "residual", "relu"}),
     bias_axis=1,
 )
 
@@ -288,6 +303,7 @@ CORRELATION_INPUT: Operation = Operation(
     efficiency=_efficiency,
     derived_split=_derived_split,
     memory_orders=_map_orders,
+    epilogues=frozenset({"convert"}),
 )
 
 CORRELATION_KERNEL: Operation = Operation(
@@ -303,7 +319,13 @@ CORRELATION_KERNEL: Operation = Operation(
     efficiency=_efficiency,
     derived_split=_derived_split,
     memory_orders=_kernel_orders,
+    epilogues=frozenset({"convert"}),
 )
+
+
+def _rounded(record: Operation, a: Node, b: Node, *, line: Line = None, **attributes: Any) -> Node:
+    """Return the result of an operation, rounded to the operands' type once."""
+    return astype(apply(record, a, b, line=line, **attributes), a.dtype)
 
 
 def correlation(
@@ -315,21 +337,34 @@ def correlation(
     dilation: Numbers,
     groups: int = 1,
     direct: bool = True,
+    line: Line = None,
 ) -> Node:
     """Return y of the module's equation.
 
     Unless `direct` is set, Fourier transforms compute it where they are faster.
     """
-    return apply(
-        CORRELATION,
-        x,
-        w,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        direct=direct,
-    )
+    return _rounded(
+        CORRELATION, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        direct=direct, line=line,
+    )  # fmt: skip
+
+
+def correlation_input(
+    y: Node,
+    w: Node,
+    *,
+    space: Shape,
+    stride: Numbers,
+    padding: tuple[tuple[int, int], ...],
+    dilation: Numbers,
+    groups: int = 1,
+    line: Line = None,
+) -> Node:
+    """Return the cotangent of x, of these spatial extents, for the cotangent y."""
+    return _rounded(
+        CORRELATION_INPUT, y, w, space=space, stride=stride, padding=padding, dilation=dilation,
+        groups=groups, line=line,
+    )  # fmt: skip
 
 
 OPERATIONS = {

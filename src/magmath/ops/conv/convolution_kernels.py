@@ -116,7 +116,8 @@ def numpy_correlation(node: Node) -> Callable[..., object] | None:
     are_vectors = x.ndim == 3 and x.shape[:2] == w.shape[:2] == (1, 1) and steps == (1, 1)
     is_short = x.size * w.size <= MAX_PRODUCTS and x.dtype.kind == "float"
     has_epilogue = len(node.inputs) > 2 or attributes.get("activation", "none") != "none"
-    if not are_vectors or not is_short or has_epilogue:
+    is_half = node.dtype is not x.dtype  # which NumPy would round after each addition
+    if not are_vectors or not is_short or has_epilogue or is_half:
         return None
     ((low, high),) = attributes["padding"]
 

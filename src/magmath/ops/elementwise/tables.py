@@ -43,6 +43,7 @@ from magmath.ops.elementwise.rows import row
 from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
     arithmetic_kernel,
+    check_exponent,
     exact_complex_kernel,
     expm1,
     flag_kernel,
@@ -85,6 +86,7 @@ def _complex_result(part: DType) -> DType:
 _CHECKED_EXPONENT = CheckedOperands(
     positions=lambda node: (1,) if node.dtype.kind == "int" else (),
     harmless=lambda node, position: constant_like(0, node.inputs[1]),
+    check=lambda node, position: check_exponent,
 )
 """The exponent of integers, of which a negative one makes a power fail (RangeError)."""
 

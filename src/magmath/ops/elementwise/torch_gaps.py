@@ -324,8 +324,7 @@ def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         powers = exponent if exponent.is_cuda else exponent.numpy()
 
         def run() -> None:
-            if exponent.numel() and (least := int(powers.min())) < 0:
-                raise negative_power(least)
+            check_exponent(powers)
             compute()
 
         return run
@@ -333,12 +332,18 @@ def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
-def negative_power(exponent: int) -> RangeError:
-    """Return the error for a negative power of an integer."""
-    return RangeError(
-        f"power: integers to the power {exponent} are no integers; convert them with "
-        f"mm.astype(x, mm.float64)"
-    )
+def check_exponent(exponents: Any) -> None:
+    """Raise RangeError for a negative power of an integer, among the numbers of an array or for a
+    single one."""
+    if isinstance(exponents, int):
+        least = exponents
+    else:
+        least = int(exponents.min()) if math.prod(exponents.shape) else 0
+    if least < 0:
+        raise RangeError(
+            f"power: integers to the power {least} are no integers; convert them with "
+            f"mm.astype(x, mm.float64)"
+        )
 
 
 def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:

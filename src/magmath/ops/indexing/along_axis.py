@@ -16,7 +16,7 @@ from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, OperandCheck
 from magmath.ops.elementwise import astype
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.gather_scatter import (
@@ -24,7 +24,7 @@ from magmath.ops.indexing.gather_scatter import (
     check_indices,
     unindexed,
 )
-from magmath.ops.indexing.local_index import CHECKED_INDICES, neutral
+from magmath.ops.indexing.local_index import checked_indices, index_check, neutral
 from magmath.ops.indexing.numpy_indexing import with_checked_indices
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -114,6 +114,11 @@ def _take_along_vjp(node: Node, g: Node) -> Gradients:
     return scatter_along(g, indices, axis, x.shape[axis]), None
 
 
+def _check_position(node: Node, _: int) -> OperandCheck:
+    axis = node.attributes["axis"]
+    return index_check(axis, node.inputs[0].shape[axis])
+
+
 TAKE_ALONG = Operation(
     name="take_along",
     infer=_take_along_infer,
@@ -125,7 +130,7 @@ TAKE_ALONG = Operation(
     reference=_take_along_reference,
     numpy_function=_numpy_take_along,
     flops=no_flops,
-    checked=CHECKED_INDICES,
+    checked=checked_indices(1, _check_position),
     reads_subset=True,
     collective=collective_access(
         lambda shapes, shape, a: _access(shapes[0], shape, a["axis"]),
@@ -180,6 +185,10 @@ def _scatter_along_vjp(node: Node, g: Node) -> Gradients:
     return apply(TAKE_ALONG, g, node.inputs[1], axis=node.attributes["axis"]), None
 
 
+def _check_place(node: Node, _: int) -> OperandCheck:
+    return index_check(node.attributes["axis"], node.attributes["extent"])
+
+
 SCATTER_ALONG = Operation(
     name="scatter_along",
     infer=_scatter_along_infer,
@@ -190,7 +199,7 @@ SCATTER_ALONG = Operation(
     native=None,
     reference=_scatter_along_reference,
     flops=no_flops,
-    checked=CHECKED_INDICES,
+    checked=checked_indices(1, _check_place),
     collective=collective_access(
         lambda shapes, shape, a: _access(shape, shapes[1], a["axis"]),
         ("picked",),

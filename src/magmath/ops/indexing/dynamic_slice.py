@@ -32,11 +32,10 @@ from magmath.core.index_set import IndexSet, Tile
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, OperandCheck
 from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import (
-    CHECKED_INDICES,
-    CHECKED_PLACES,
+    checked_indices,
     neutral,
     out_of_range,
     record_first_failure,
@@ -96,7 +95,7 @@ def _slice_axes(node: Node) -> str:
 
 
 def _slice_bounds(
-    starts: Sequence[torch.Tensor],
+    starts: Sequence[torch.Tensor | int],
     shape: Shape,
     axes: tuple[int, ...],
     extents: Extents,
@@ -120,6 +119,14 @@ def _slice_bounds(
             raise out_of_range(last if 0 <= first < whole else first, axis, whole)
         bounds.append((first, first + step * count, step))
     return bounds
+
+
+def _check_start(node: Node, number: int) -> OperandCheck:
+    """Return the function that raises IndexError for a first position with which a slice exceeds
+    the array."""
+    axis, extent, step = (node.attributes[name][number] for name in ("axes", "extents", "steps"))
+    fields = node.inputs[0].shape, (axis,), (extent,), (step,)
+    return lambda start: _slice_bounds((start,), *fields)
 
 
 def _with_single_elements_in(
@@ -380,7 +387,7 @@ DYNAMIC_SLICE = Operation(
     reference=_slice_reference,
     numpy_function=_numpy_slice,
     flops=no_flops,
-    checked=CHECKED_INDICES,
+    checked=checked_indices(1, _check_start),
     has_same_bits=is_always_exact,
     reads_subset=True,
 )
@@ -463,7 +470,7 @@ DYNAMIC_UPDATE_SLICE = Operation(
     reference=_update_reference,
     numpy_function=_numpy_update,
     flops=no_flops,
-    checked=CHECKED_PLACES,
+    checked=checked_indices(2, _check_start),
     has_same_bits=is_always_exact,
     overwrites_first=True,
 )

@@ -21,17 +21,17 @@ from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, IndexingError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Line
+from magmath.graph.operation import Gradients, Line, OperandCheck
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import astype, where
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import (
-    CHECKED_INDICES,
-    CHECKED_PLACES,
     Locator,
+    checked_indices,
     conjunction,
     front,
+    index_check,
     index_out_of_range,
     neutral,
 )
@@ -253,7 +253,7 @@ TAKE = Operation(
     reference=_take_reference,
     numpy_function=numpy_take,
     flops=no_flops,
-    checked=CHECKED_INDICES,
+    checked=checked_indices(1),
     has_same_bits=is_always_exact,
     reads_subset=True,
     collective=collective_access(
@@ -373,6 +373,10 @@ def _scatter_vjp(node: Node, g: Node) -> Gradients:
     return apply(TAKE, g, *indices, axes=axes, at=at), *(None for _ in indices)
 
 
+def _check_place(node: Node, number: int) -> OperandCheck:
+    return index_check(node.attributes["axes"][number], node.attributes["extents"][number])
+
+
 SCATTER_ADD = Operation(  # split indices give a pending sum
     name="scatter_add",
     infer=_scatter_infer,
@@ -384,7 +388,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     reference=_scatter_reference,
     numpy_function=numpy_scatter,
     flops=no_flops,
-    checked=CHECKED_INDICES,
+    checked=checked_indices(1, _check_place),
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(
             shape, a["axes"], common_shape(*shapes[1:]), a["at"]
@@ -492,7 +496,7 @@ PUT = Operation(
     native=None,
     reference=_put_reference,
     flops=no_flops,
-    checked=CHECKED_PLACES,
+    checked=checked_indices(2),
     overwrites_first=True,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(

@@ -6,9 +6,9 @@ be in range, and an indexed element may be stored on another worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from magmath.core.dtypes import int64
 from magmath.core.index_set import IndexSet
 from magmath.errors import IndexingError
 from magmath.graph import Node
-from magmath.graph.operation import CheckedOperands
+from magmath.graph.operation import CheckedOperands, OperandCheck
 from magmath.ops.elementwise import astype, call
 from magmath.ops.leaves import constant
 
@@ -177,21 +177,40 @@ def _index_zero(node: Node, position: int) -> Node:
     return constant(0, node.inputs[position].dtype)
 
 
-def _checked_indices(first: int) -> CheckedOperands:
-    """Return the indices of an operation: its integer operands from the one with this number on."""
+def checked_indices(
+    first: int, check: Callable[[Node, int], OperandCheck] | None = None
+) -> CheckedOperands:
+    """Return the indices of an operation, of which one that is out of range makes it fail
+    (IndexError): its integer operands from the one with the number `first` on.
+
+    check  (node, number of an index, from 0) → the check of its values; by default each index is
+           one along an axis in `axes` of the first operand
+    """
+    check_index = check or _check_along_axes
     return CheckedOperands(
         positions=lambda node: [
             i for i, x in enumerate(node.inputs) if i >= first and x.dtype.is_integer
         ],
         harmless=_index_zero,
-        accepts_numbers=True,
+        check=lambda node, position: check_index(node, position - first),
+        accepts_draws=True,
     )
 
 
-CHECKED_INDICES = _checked_indices(1)
-"""The indices of an operation that reads an array; one out of range makes it fail (IndexError)."""
-CHECKED_PLACES = _checked_indices(2)
-"""Those of an operation that writes its second operand into its first one."""
+def _check_along_axes(node: Node, number: int) -> OperandCheck:
+    axis = node.attributes["axes"][number]
+    return index_check(axis, node.inputs[0].shape[axis])
+
+
+def index_check(axis: int, extent: int) -> OperandCheck:
+    """Return the function that raises IndexError for an index that is out of range for an axis."""
+
+    def check(indices: Any) -> None:
+        outside = (indices < -extent) | (indices >= extent)
+        if outside is not False and np.any(outside):
+            raise index_out_of_range(int(np.extract(outside, indices)[0]), axis, extent)
+
+    return check
 
 
 def conjunction(*masks: torch.Tensor | None) -> torch.Tensor | None:
