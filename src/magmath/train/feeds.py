@@ -23,7 +23,13 @@ from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf, scalar
-from magmath.train.resident_data import Batch, ResidentData, are_labels, check_classes, check_labels
+from magmath.train.resident_data import (
+    ResidentData,
+    Samples,
+    are_labels,
+    check_classes,
+    check_labels,
+)
 
 EXAMPLE_ROWS = 2
 """Samples that represent a batch in abstract calls, which determine shapes."""
@@ -75,7 +81,7 @@ class Feed(Protocol):
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the samples of this step of an epoch, as expressions of the leaves."""
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
@@ -171,7 +177,7 @@ class ResidentFeed:
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the samples of this step, in the epoch's order."""
         if self._reads_order:
             *placeholders, order = placeholders
@@ -248,7 +254,7 @@ class StreamFeed:
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
 

@@ -48,7 +48,7 @@ from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction, name_of
-from magmath.train.resident_data import Batch
+from magmath.train.resident_data import Samples
 from magmath.train.step_explanation import explain_step
 from magmath.train.step_programs import SingleProgram, StepPrograms
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
@@ -73,8 +73,8 @@ class StepSettings:
 
     @property
     def key(self) -> Hashable:
-        """A hashable key, equal for equal settings. The loss is none: the trainer discards its
-        steps when another one is assigned."""
+        """A hashable key, equal for equal settings. The loss is not a part of it: the trainer
+        discards its steps when another one is assigned."""
         scale = self.loss_scale and id(self.loss_scale)
         metrics = tuple(self.metrics.items())
         return self.strategy, metrics, self.precision, scale, self.class_weight
@@ -266,7 +266,7 @@ class TrainingStep:
             self.reported = (*self.reported, DELAYS)
         return (loss.node, *reported.values())
 
-    def _forward(self, samples: Batch) -> tuple[Array, Any]:
+    def _forward(self, samples: Samples) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
         with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count

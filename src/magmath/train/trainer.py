@@ -105,6 +105,7 @@ class Trainer(metaclass=KeywordHints):
         self.callbacks = callback_list(callbacks)
         self.strategy = strategy
         self._default_scale: LossScale | None = None
+        """The scale that the precision needs by default, which another precision replaces."""
         self._set_precision(precision, loss_scale)
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""

@@ -19,7 +19,7 @@ from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
 from magmath.train.metric_choice import MetricFunction, Metrics, chosen_metrics
 from magmath.train.resident_data import ResidentData, abstract_rows, check_no_batches
 
-KEPT_DATA_SETS = 2  # for training and for validation
+KEPT_DATA_SETS = 2  # the last ones of `fit` and `evaluate`, such as for training and validation
 KEPT_OUTPUTS = 16  # signatures of data sets for which abstract outputs are kept
 
 
