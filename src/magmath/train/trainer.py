@@ -298,15 +298,16 @@ class Trainer(metaclass=KeywordHints):
     def _feeds(self, request: FitRequest) -> Callable[[], Feed]:
         """Return a function that returns the feed of `fit` for the trainer as it is now: another
         one after a change of the strategy, the module or the loss, which divide, convert or check
-        the data."""
+        the data, and always for a loader, whose sizes and transforms may have changed."""
         made_for: tuple[object, ...] = ()
         feed: Feed | None = None
+        is_stream = isinstance(request.samples[0], Loader)
 
         def feed_now() -> Feed:
             nonlocal feed, made_for
             strategy = self._strategies.of(self.strategy)
             present = strategy, self.module, self.loss, self.dtype
-            if feed is None or not are_identical(made_for, present):
+            if feed is None or is_stream or not are_identical(made_for, present):
                 alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
                 feed = self._data.training_feed(
                     request.samples, request.batch_size, request.shuffle, strategy, alone=alone

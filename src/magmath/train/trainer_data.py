@@ -100,7 +100,7 @@ class TrainerData:
                     f"parts; to use them all, choose a number of samples that is a multiple of "
                     f"{multiple}"
                 )
-        return self._checked("fit", feed, batch_size, training=True)
+        return self._checked("fit", feed, feed.batch_size, training=True)
 
     def validation_feed(self, validation: Any) -> Feed | None:
         """Return the feed of the validation data of `fit`, a pair or a loader; None for none."""
