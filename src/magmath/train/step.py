@@ -269,8 +269,9 @@ class TrainingStep:
     def _forward(self, samples: Samples) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
-        with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
-            outputs = call_module(self._module, inputs)
+        with keeping_expressions():  # gradients in a loss count
+            with precision(self.settings.precision):
+                outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             with tracing.calling(f"fit compiles the loss {name_of(self._given_loss)!r}"):
                 loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
