@@ -72,8 +72,9 @@ class EpochLoop:
     """The loop over epochs of one call of `fit`.
 
     step_now   returns the training step of the trainer as it is now, with its variables in place,
-               and the feed of its batches. It is called before each epoch, since callbacks may
-               change anything, such as the loss, or values of which the strategy has copies
+               and the feed of its batches. It is called before each epoch, since callbacks of
+               epochs may change anything, such as the loss or the loader; those of steps may
+               assign values and learning rates, and move variables
     """
 
     def __init__(
@@ -208,8 +209,9 @@ class EpochLoop:
         if self._has_step_callback:
             self._step.collect()
         report()
+        They may also train other modules, which moves the variables that these share with the step.
         if self._has_step_callback:
-            self._step.prepare()
+            self._step.place(self._feed)
             self._step.set_rates(self._trainer.epochs_done, completed_steps)
 
     def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:

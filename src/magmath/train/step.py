@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -128,21 +128,30 @@ class TrainingStep:
         self.engine = session.engine()
         self._given_loss, self._loss = loss, _weighted(loss, settings.class_weight, feed)
         self._module, self._optimizer = module, optimizer
-        self._feed, self.settings, self._stream = feed, settings, stream
-        self.parameters = trainable_parameters("fit", module)
+        self.settings, self._stream = settings, stream
         self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = scalar(None, int64), scalar(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
-        self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
+        dtype = rate_dtype(trainable_parameters("fit", module))
+        self._rates = EpochRates(optimizer, dtype, self.steps)
         self.metrics = {name: epoch_metric(name, m) for name, m in settings.metrics.items()}
         self.reported: tuple[str, ...] = ()
         """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
+        """The number of steps with full batches so far, which is the value of the counter."""
         self.is_between_epochs = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
+        self._build(feed)
+
+    def _build(self, feed: Feed) -> None:
+        """Place the variables, then trace and compile the programs for them as they are now."""
+        self._feed = feed
+        self.parameters = trainable_parameters("fit", self._module)
+        self.training = Training.of(self._module, self._optimizer, self.settings.loss_scale)
+        """The module and the optimizer, for the strategy."""
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
         self._place_variables()
         with watching_updates():
@@ -152,8 +161,16 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
+        graphs = [traced.graph for traced in self._traced_steps.values()]
+        read = {leaf for graph in graphs for leaf in graph.leaves if leaf.name == "variable"}
+        self._compiled_leaves = [(leaf.value(), leaf, leaf.layout) for leaf in read]
+        """The variables that the programs read, with their leaves and layouts in the programs."""
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run
+
+    def _variables_of_module(self) -> list[tuple[str, Variable]]:
+        """Return the parameters, buffers and random states of the module, with their paths."""
+        return [*self._module.named_parameters(), *self._module.named_buffers()]
 
     @property
     def is_current(self) -> bool:
@@ -170,13 +187,10 @@ class TrainingStep:
     def _captures_of(self, traced: _TracedTrainingStep) -> Captures:
         """Return what a step reads, also through copies that the strategy has made of the module.
 
-        The step moves the variables that it places back, but no others, such as those of a module
-        that only the loss calls.
+        Variables may move: `place` compares their layouts.
         """
-        pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
-        of_module = {v.leaf for _, v in pairs}
-        copied = of_module.difference(traced.graph.leaves)
-        movable = copied.union([v.leaf for v in self._layouts])
+        of_module = [v.leaf for _, v in self._variables_of_module()]
+        movable = [*traced.graph.leaves, *of_module]
         captures = Captures(traced.graph, traced.placeholders, movable)
         for leaf in of_module:
             captures.add(leaf)
@@ -286,15 +300,10 @@ class TrainingStep:
 
     # strategy -----------------------------------------------------------------------------------
 
-    @cached_property
-    def training(self) -> Training:
-        """The module and the optimizer, for the strategy."""
-        return Training.of(self._module, self._optimizer, self.settings.loss_scale)
-
     def _place_variables(self) -> None:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        self.prepare()
+        self._prepare()
         self.choice = self.strategy.choose(self.training, environment, self._full_graph)
         self._layouts = self.choice.layouts
         if self.choice.changes_step:
@@ -320,14 +329,26 @@ class TrainingStep:
         for v, layout in self._layouts.items():
             v.move(layout)
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Let the strategy use what was assigned to the variables of which it has copies."""
         self.strategy.prepare(self.training, self.engine.environment)
 
-    def place(self) -> None:
-        """Move the variables to the layouts that the program expects, after other uses of them."""
-        self.prepare()
+    def place(self, feed: Feed) -> None:
+        """Move the variables to the layouts that the programs expect, after other uses of them.
+
+        Compiles the programs again, for a feed of the same signature, if variables that the
+        strategy does not place have moved, such as those of a module that only the loss calls, or
+        if variables were converted.
+        """
+        self._prepare()
         self._move_variables()
+        if not self._has_compiled_layouts:
+            self._build(feed)
+
+    @property
+    def _has_compiled_layouts(self) -> bool:
+        """True if the variables have the types and layouts for which the programs were compiled."""
+        return all(v.leaf is x and v.layout == layout for v, x, layout in self._compiled_leaves)
 
     def collect(self) -> None:
         """Assign the trained values of the strategy to the module's variables."""

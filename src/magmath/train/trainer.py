@@ -343,7 +343,7 @@ class Trainer(metaclass=KeywordHints):
                 self.module, self.loss, self.optimizer, feed, settings, self._stream
             )
         else:
-            step.place()
+            step.place(feed)
         self._steps.store(key, step)
         return step
 
@@ -436,13 +436,13 @@ class Trainer(metaclass=KeywordHints):
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return a step for the data of the last `fit` under another strategy."""
-        feed = self._last_feed
-        assert feed is not None
-        settings = replace(last.settings, strategy=self._strategies.of(strategy))
+        last_feed = self._last_feed
+        assert last_feed is not None
+        feed, settings = last_feed, replace(last.settings, strategy=self._strategies.of(strategy))
         if isinstance(feed, ResidentFeed):
             feed = feed.divided(settings.strategy.batch_multiple)
         step = TrainingStep(self.module, self.loss, self.optimizer, feed, settings, self._stream)
-        last.place()
+        last.place(last_feed)
         return step
 
 
