@@ -3,22 +3,26 @@ for all schedules, callbacks with a state, optimizers, and modules with random n
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError
+from magmath.errors import DataError, MagmathError
+from magmath.files import safetensors
 from magmath.optim import schedules as s
 from magmath.parallel import DataParallel
 from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
+from magmath.train.state_tree import decode_state, encode_state
 
 EPOCHS = 6
 DRAW = np.random.default_rng(2)
@@ -284,3 +288,73 @@ def test_a_constant_learning_rate_is_that_of_the_checkpoint() -> None:
         with_schedule = trainer(schedule)
         with_schedule.fit(X, Y, epochs=4, checkpoint=folder, resume=True)
         assert with_schedule.optimizer.learning_rate is schedule
+
+
+# sizes ----------------------------------------------------------------------------------------
+
+LEAVES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3),
+    st.lists(st.floats(), min_size=1, max_size=3), st.lists(st.integers(), min_size=1, max_size=3),
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=2), max_size=3),
+    st.integers(0, 9).map(lambda n: np.full((2,), n)),
+)  # fmt: skip
+KEYS = st.sampled_from(["a", "b", "a/b", "1", "", "a'"]) | st.integers(0, 1)
+STATES = st.recursive(
+    LEAVES,
+    lambda x: (
+        st.lists(x, max_size=3)
+        | st.lists(x, max_size=3).map(tuple)
+        | st.dictionaries(KEYS, x, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STATES)
+def test_states_are_the_same_in_a_checkpoint(value: Any) -> None:
+    with current("inline"):
+        arrays: dict[str, mm.Array] = {}
+        content = json.loads(json.dumps(encode_state("owner", value, "state", arrays)))
+        tensors = {name: torch.from_numpy(x.numpy()) for name, x in arrays.items()}
+        assert repr(decode_state(content, tensors)) == repr(value)
+
+
+class Log(Callback):
+    """A callback with long lists of numbers, and a text of some length."""
+
+    def __init__(self, length: int = 0) -> None:
+        self.numbers = {"floats": [0.125] * 20_000, "pairs": [[n, -n] for n in range(10_000)]}
+        self.length = length
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"numbers": self.numbers, "text": "x" * self.length}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.numbers = state["numbers"]
+
+
+def test_checkpoints_that_could_not_be_read_are_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The size of the header is limited, that of the arrays is not."""
+    monkeypatch.setattr(safetensors, "MAX_HEADER", 20_000)
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+
+        def fit(epochs: int, log: Log) -> Any:
+            metrics: list[Any] = ["confusion_matrix"]
+            trainer = Trainer(nn.Dense(100), metrics=metrics, seed=1)
+            return trainer.fit(
+                X, Y, epochs=epochs, validation=(X, Y), checkpoint=folder, resume=True,
+                callbacks=[log],
+            )  # fmt: skip
+
+        expected = fit(2, Log())
+        with pytest.raises(DataError, match="at most 20000 bytes"):
+            fit(3, Log(30_000))
+        log = Log()
+        log.numbers = {}
+        history = fit(2, log)
+        assert history.records == expected.records
+        assert history.step_losses == expected.step_losses
+        assert log.numbers == Log().numbers

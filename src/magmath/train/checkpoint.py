@@ -34,6 +34,7 @@ NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
+_HISTORY = "history"
 
 
 class CheckpointTrainer(Protocol):
@@ -100,6 +101,11 @@ class Checkpoint:
         )
         states = {name: x.state_dict() for name, x in self._listeners.items()}
         callbacks = self._encode(_CALLBACK, states, arrays)
+        recorded = {
+            "strategy": history.strategy,
+            "steps": history.step_losses,
+            "records": [asdict(record) for record in history.records],
+        }
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -114,11 +120,7 @@ class Checkpoint:
             "frozen": list(frozen),
             "paused": paused,
             "stopped_of": epochs if trainer.stop_requested else None,
-            "history": {
-                "strategy": history.strategy,
-                "steps": history.step_losses,
-                "records": [asdict(record) for record in history.records],
-            },
+            "history": encode_state("the history", recorded, _HISTORY, arrays),
         }
         write(self.path, arrays, {"training": json.dumps(content)})
         history.save(self.folder / HISTORY)
@@ -168,7 +170,7 @@ class Checkpoint:
         )
         self._states = {k: decode_state(v, tensors) for k, v in content["callbacks"].items()}
         self._stopped_of = content["stopped_of"]
-        return _history(content["history"])
+        return _history(decode_state(content["history"], tensors))
 
     def _check_fits(
         self,
