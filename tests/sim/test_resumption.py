@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import DataError, MagmathError
+from magmath.errors import DataError, MagmathError, WeightsError
 from magmath.files import safetensors
 from magmath.optim import schedules as s
 from magmath.parallel import DataParallel
@@ -288,6 +288,79 @@ def test_a_constant_learning_rate_is_that_of_the_checkpoint() -> None:
         with_schedule = trainer(schedule)
         with_schedule.fit(X, Y, epochs=4, checkpoint=folder, resume=True)
         assert with_schedule.optimizer.learning_rate is schedule
+
+
+# losses with variables of their own -----------------------------------------------------------
+
+
+class Centred(nn.Module):
+    """A loss that moves a centre with the outputs."""
+
+    def __init__(self) -> None:
+        self.centre = nn.Buffer(0.0, (3,))
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        loss = mm.mean((outputs - self.centre - targets) ** 2)
+        mean = mm.stop_gradient(mm.mean(outputs, axis=0))
+        self.centre.assign(0.9 * self.centre + 0.1 * mean)
+        return loss
+
+
+class Noisy(nn.Module):
+    """A loss that draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.drop = nn.Dropout(0.5, seed=3)
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(self.drop(outputs - targets) ** 2)
+
+
+def queued(size: int = 16) -> Callable[..., mm.Array]:
+    """Return a loss that compares with the last outputs, in two variables of one name."""
+    queue, times = mm.variable("queue", np.zeros((size, 3), np.float32)), mm.variable("queue", 0.0)
+
+    def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        difference = mm.mean(outputs @ mm.transpose(queue)) - times
+        queue.assign(mm.concat([queue[8:], mm.stop_gradient(outputs)], axis=0))
+        times.assign(times + 0.01)
+        return mm.mean((outputs - targets) ** 2) + 0.01 * difference
+
+    return loss
+
+
+LOSSES: dict[str, Callable[[], Any]] = {"centre": Centred, "noise": Noisy, "queue": queued}
+
+
+def with_loss(loss: str) -> Trainer:
+    rule = mm.optim.GradientDescent(0.1)
+    return Trainer(nn.Dense(3), LOSSES[loss](), rule, metrics=[], strategy="data", seed=1)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
+def test_variables_of_the_loss_are_resumed(kind: str, workers: int, loss: str) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": False}
+    with current(kind, workers), tempfile.TemporaryDirectory() as folder:
+        expected = with_loss(loss).fit(X, X[:, :3], epochs=4, **options).step_losses
+        for epochs in (1, 3, 4):
+            history = with_loss(loss).fit(
+                X, X[:, :3], epochs=epochs, checkpoint=folder, resume=True, **options
+            )
+        np.testing.assert_allclose(history.step_losses, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("other", ["noise", "queue", "larger queue", "name"])
+def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES, "larger queue", lambda: queued(24))
+    monkeypatch.setitem(LOSSES, "name", lambda: "mean_squared_error")
+    first = "queue" if other == "larger queue" else "centre"
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        with_loss(first).fit(X, X[:, :3], batch_size=8, checkpoint=folder)
+        with pytest.raises(WeightsError, match=f"assign the variables {first}.*the same loss"):
+            with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
 
 
 # sizes ----------------------------------------------------------------------------------------

@@ -153,6 +153,8 @@ class TrainingStep:
         self.training = Training.of(self._module, self._optimizer, self.settings.loss_scale)
         """The module and the optimizer, for the strategy."""
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
+        self._assigned: dict[Variable, None] = {}
+        """The variables that the module or the loss assigns."""
         self._place_variables()
         with watching_updates():
             self._trace_steps()
@@ -167,6 +169,13 @@ class TrainingStep:
         """The variables that the programs read, with their leaves and layouts in the programs."""
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run
+
+    @property
+    def outside_variables(self) -> list[Variable]:
+        """The variables outside of the module that the steps assign, such as a queue of the loss,
+        in the order of their first assignments."""
+        of_module = {id(v) for _, v in self._variables_of_module()}
+        return [v for v in self._assigned if id(v) not in of_module]
 
     def _variables_of_module(self) -> list[tuple[str, Variable]]:
         """Return the parameters, buffers and random states of the module, with their paths."""
@@ -283,12 +292,17 @@ class TrainingStep:
     def _forward(self, samples: Samples) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
+        trace = tracing.current()
+        assert trace is not None
+        former = dict(trace.assigned)
         with keeping_expressions():  # gradients in a loss count
             with precision(self.settings.precision):
                 outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             with tracing.calling(f"fit compiles the loss {name_of(self._given_loss)!r}"):
                 loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
+        new = [leaf for leaf, value in trace.assigned.items() if former.get(leaf) is not value]
+        self._assigned |= dict.fromkeys([trace.read[leaf] for leaf in new])
         return scalar_loss("fit", loss), operands[0]
 
     def _step_in_epoch(self, samples_per_step: int) -> Node:

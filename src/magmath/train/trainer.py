@@ -280,6 +280,8 @@ class Trainer(metaclass=KeywordHints):
         history = History() if restored is None else restored
 
         def step_now() -> tuple[TrainingStep, Feed]:
+            if checkpoint is not None:
+                checkpoint.include(step.outside_variables)
             feed = feed_now()
             step = self._step(feed, request.class_weights)
             history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
@@ -319,11 +321,12 @@ class Trainer(metaclass=KeywordHints):
         return feed_now
 
     def _drop_pool_state(self) -> None:
+        variables = [v for step in self._steps.values() for v in step.outside_variables]
+        variables += [*self.module.parameters(), *self.module.buffers()]
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
         for the values of the checkpoint."""
         self._forget_pool()
-        variables = [*self.module.named_parameters(), *self.module.named_buffers()]
-        for _, v in variables:
+        for v in variables:
             v.assign(zeros(v.shape, dtype=v.dtype))
 
     def stop(self) -> None:
