@@ -363,6 +363,29 @@ def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
             with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
 
 
+@pytest.mark.parametrize(("before", "after"), [("momentum", "LARS"), ("sgd", "Constant")])
+def test_a_checkpoint_belongs_to_an_optimizer(before: str, after: str) -> None:
+    """Also if the states have the same names."""
+
+    class Constant(mm.optim.GradientDescent):
+        pass
+
+    rules: dict[str, Any] = {
+        "momentum": mm.optim.Momentum, "LARS": mm.optim.LARS, "sgd": mm.optim.GradientDescent,
+        "Constant": Constant,
+    }  # fmt: skip
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        Trainer(nn.Dense(3), optimizer=rules[before](0.01)).fit(X, Y, checkpoint=folder)
+        module = nn.Dense(3).build((1, 5))
+        former = module.weight.numpy()
+        message = f"belongs to the optimizer {rules[before].__name__}"
+        with pytest.raises(WeightsError, match=message):
+            Trainer(module, optimizer=rules[after](0.01)).fit(
+                X, Y, epochs=2, checkpoint=folder, resume=True
+            )
+        np.testing.assert_array_equal(module.weight.numpy(), former)
+
+
 # sizes ----------------------------------------------------------------------------------------
 
 LEAVES: st.SearchStrategy[Any] = st.one_of(

@@ -224,10 +224,11 @@ class Checkpoint:
                 f"fit: the checkpoint {self.path} belongs to another strategy than "
                 f"{strategy.label}; give the same strategy, or another folder"
             )
-        if own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
+        own_class = type(self._trainer.optimizer).__name__
+        if own_class != optimizer or own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
             raise WeightsError(
-                f"fit: the checkpoint {self.path} belongs to the optimizer {optimizer} "
-                f"and other parameters than {self._trainer.optimizer} updates; give the same "
+                f"fit: the checkpoint {self.path} belongs to the optimizer {optimizer} or "
+                f"to other parameters than {self._trainer.optimizer} updates; give the same "
                 "module and optimizer, or another folder"
             )
         if own(_LOSS_SCALE).keys() != saved(_LOSS_SCALE).keys():
