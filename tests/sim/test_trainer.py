@@ -882,6 +882,34 @@ def test_callbacks_of_steps_move_variables(shared: str, kind: str, workers: int)
         check_same(found[2], expected[2], 1e-4)
 
 
+@pytest.mark.parametrize("event", ["on_train_begin", "load_state_dict"])
+def test_callbacks_that_have_begun_end(event: str, tmp_path: Path) -> None:
+    """Also if a later callback raises an exception before the first epoch."""
+    ends: list[Any] = []
+
+    class Ends(Callback):
+        def on_train_end(self, trainer: Any, finished: bool) -> None:
+            ends.append((type(self).__name__, finished))
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"a": 1}
+
+    class Raises(Ends):
+        def fail(self, *_: Any) -> None:
+            raise KeyError("on purpose")
+
+    with current("inline"):
+        trainer = Trainer(nn.Dense(4), seed=1)
+        trainer.fit(X, Y, checkpoint=tmp_path, callbacks=[Ends(), Raises()])
+        assert ends == [("Ends", True), ("Raises", True)]
+        ends.clear()
+        setattr(Raises, event, Raises.fail)
+        with pytest.raises(KeyError, match="on purpose"):
+            trainer.fit(X, Y, checkpoint=tmp_path, resume=True, callbacks=[Ends(), Raises()])
+    has_begun = event == "load_state_dict"
+    assert ends == [("Ends", False)] + [("Raises", False)] * has_begun
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_the_mode_of_a_module_that_the_loss_calls(inner: bool) -> None:
     with current("inline"):
