@@ -279,10 +279,6 @@ class Optimizer(metaclass=KeywordHints):
 
     # learning rates ---------------------------------------------------------------------------
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate at a step (or epoch)."""
-        return rate_at(self.learning_rate, step)
-
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
         """Return the learning rate at a step, and those of groups with their own rates.
 
