@@ -116,7 +116,7 @@ class Trainer(metaclass=KeywordHints):
 
     def _forget_pool(self) -> None:
         """Discard programs and data, which belong to a module and a pool."""
-        self._inference = Inference(self.module, self.loss, self.precision)
+        self._last_inference: Inference | None = None
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data = TrainerData(self)
         self._strategies = NamedStrategies()
@@ -141,7 +141,6 @@ class Trainer(metaclass=KeywordHints):
     @loss.setter
     def loss(self, loss: Loss) -> None:
         self._loss = loss_function(loss)
-        self._inference = Inference(self.module, self._loss, self.precision)
         self._steps.clear()
 
     @property
@@ -162,7 +161,6 @@ class Trainer(metaclass=KeywordHints):
     def precision(self, precision: str | None) -> None:
         is_default = self.loss_scale is self._default_scale and precision != self._precision
         self._set_precision(precision, None if is_default else self.loss_scale)
-        self._inference = Inference(self.module, self.loss, self._precision)
 
     def _set_precision(self, precision: str | None, loss_scale: LossScale | None) -> None:
         """Set the precision and the scale of the loss, by default the one that it needs."""
@@ -187,7 +185,7 @@ class Trainer(metaclass=KeywordHints):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        of_pool = ("_inference", "_steps", "_data", "_strategies", "_last_feed")
+        of_pool = ("_last_inference", "_steps", "_data", "_strategies", "_last_feed")
         return {name: value for name, value in self.__dict__.items() if name not in of_pool}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -280,10 +278,10 @@ class Trainer(metaclass=KeywordHints):
         history = History() if restored is None else restored
 
         def step_now() -> tuple[TrainingStep, Feed]:
-            if checkpoint is not None:
-                checkpoint.include(step.outside_variables)
             feed = feed_now()
             step = self._step(feed, request.class_weights)
+            if checkpoint is not None:
+                checkpoint.include(step.outside_variables)
             history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
             self._last_feed = feed
             return step, feed
@@ -321,10 +319,10 @@ class Trainer(metaclass=KeywordHints):
         return feed_now
 
     def _drop_pool_state(self) -> None:
-        variables = [v for step in self._steps.values() for v in step.outside_variables]
-        variables += [*self.module.parameters(), *self.module.buffers()]
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
         for the values of the checkpoint."""
+        variables = [v for step in self._steps.values() for v in step.outside_variables]
+        variables += [*self.module.parameters(), *self.module.buffers()]
         self._forget_pool()
         for v in variables:
             v.assign(zeros(v.shape, dtype=v.dtype))
@@ -380,6 +378,14 @@ class Trainer(metaclass=KeywordHints):
         samples in one call of the module."""
         metrics = self._data.metrics_of(feed, EXAMPLE_ROWS, training=False)
         return self._inference.score(*self._outputs_of(feed, rows), metrics)
+
+    @property
+    def _inference(self) -> Inference:
+        """The module in evaluation mode, with the present loss and precision."""
+        inference, of = self._last_inference, (self.module, self.loss, self.precision)
+        if inference is None or not inference.is_of(*of):
+            inference = self._last_inference = Inference(*of)
+        return inference
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
         """Return the outputs and the targets of all samples of a feed."""
