@@ -61,14 +61,39 @@ def _start() -> None:
     mm.init(2, device="cpu", threads=1, deterministic=True)
 
 
-def _undisturbed(folder: Path, strategy: Any) -> tuple[Any, Any]:
+def _by_name() -> str:
+    return "cross_entropy"
+
+
+def _undisturbed(
+    folder: Path, strategy: Any, loss: Callable[[], Any] = _by_name
+) -> tuple[Any, Any]:
     """Return the history and the weights of a training by threads, which compute the same bits."""
     mm.init(2, device="cpu", launcher="threads", threads=1, deterministic=True)
-    history, weights, _ = _trained(folder, strategy)
+    history, weights, _ = _trained(folder, strategy, loss=loss)
     return history, weights
 
 
-def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tuple[Any, Any, int]:
+class Centred(mm.nn.Module):
+    """A loss of classes that moves a centre with the outputs."""
+
+    def __init__(self) -> None:
+        self.centre = mm.nn.Buffer(0.0, (4,))
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        loss = mm.nn.cross_entropy(outputs - self.centre, targets)
+        mean = mm.stop_gradient(mm.mean(outputs, axis=0))
+        self.centre.assign(0.9 * self.centre + 0.1 * mean)
+        return loss
+
+
+def _trained(
+    folder: Path,
+    strategy: Any,
+    *kills: int,
+    restarts: int = 0,
+    loss: Callable[[], Any] = _by_name,
+) -> tuple[Any, Any, int]:
     """Return the history and the weights of a training, and how many epochs a callback counted."""
     trainer = mm.train.Trainer(
         mm.nn.Sequential(
@@ -79,6 +104,7 @@ def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tup
                 mm.nn.Dense(4),
             ]
         ),
+        loss(),
         optimizer=mm.optim.Adam(1e-2, weight_decay=1e-3),
         strategy=strategy,
         seed=5,
@@ -96,25 +122,28 @@ def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tup
 
 
 @pytest.mark.parametrize(
-    ("strategy", "kills"),
+    ("strategy", "loss", "kills"),
     [
-        (lambda: "data", (0, 2)),
-        (lambda: WeightAveraging(replicas=4, every=3), (2,)),
-        (lambda: DataParallel(messages="1-bit"), (1,)),
+        (lambda: "data", Centred, (0, 2)),
+        (lambda: WeightAveraging(replicas=4, every=3), _by_name, (2,)),
+        (lambda: DataParallel(messages="1-bit"), _by_name, (1,)),
     ],
     ids=["data", "weight averaging", "one bit"],
 )
 def test_weights_are_those_of_an_undisturbed_run(
     strategy: Callable[[], Any],
+    loss: Callable[[], Any],
     kills: tuple[int, ...],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """For losses before the first checkpoint and later, and for everything that is restored."""
-    history, weights = _undisturbed(tmp_path / "whole", strategy())
+    history, weights = _undisturbed(tmp_path / "whole", strategy(), loss)
     _start()
     with caplog.at_level(logging.WARNING):
-        again, result, count = _trained(tmp_path / "part", strategy(), *kills, restarts=len(kills))
+        again, result, count = _trained(
+            tmp_path / "part", strategy(), *kills, restarts=len(kills), loss=loss
+        )
     assert again.loss == history.loss
     assert count == 4
     for name, value in weights.items():

@@ -277,3 +277,17 @@ def test_a_module_is_loaded_without_another_trace(kind: str, workers: int) -> No
             model.load_state_dict(values)
             np.testing.assert_array_equal(step(x).numpy(), expected)
         assert len(traces) == 1
+
+
+def test_schedules_that_do_not_fit_change_nothing() -> None:
+    def optimizer(rate: float) -> Optimizer:
+        groups = {"*.bias": {"learning_rate": schedules.Plateau(rate / 2)}}
+        return GradientDescent(schedules.Plateau(rate), groups=groups)
+
+    with current("inline"):
+        state = optimizer(0.1).state_dict()
+        other = optimizer(0.4)
+        del state["learning_rate.1.best"]
+        with pytest.raises(OptionError, match="Plateau lacks best"):
+            other.load_state_dict(state)
+        assert other.rates(0) == [0.4, 0.2]

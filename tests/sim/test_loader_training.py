@@ -139,3 +139,86 @@ def test_training_after_an_interrupted_epoch_is_whole() -> None:
             model.fit(loader, epochs=1)
         stopping = False
         assert len(model.fit(loader, epochs=1).step_losses) == 4
+
+
+class Rows:
+    """A source of the first `count` rows of a table, and their means."""
+
+    def __init__(self) -> None:
+        self.table = np.random.default_rng(4).normal(size=(64, 16)).astype(np.float32)
+        self.count = 64
+
+    @property
+    def labels(self) -> Any:
+        return self.table[: self.count].mean(axis=1, keepdims=True)
+
+    def read(self, indices: Any, random: np.random.Generator) -> Any:
+        return self.table[indices]
+
+
+class Means(mm.nn.Module):
+    """The mean of the columns, times a parameter."""
+
+    def __init__(self) -> None:
+        self.factor = mm.nn.Parameter(1.0, (1,))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return mm.mean(x, axis=1, keepdims=True) * self.factor
+
+
+def of_means() -> mm.train.Trainer:
+    rule = mm.optim.GradientDescent(0.0)
+    return mm.train.Trainer(Means(), "mean_squared_error", rule, metrics=["mean_squared_error"])
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_a_loader_may_change_between_epochs(
+    kind: str, workers: int, threads: int, calls: int
+) -> None:
+    """Its batch size, the shape that its transforms give, and the number of samples."""
+    changes = [(8, 16, 64), (16, 16, 64), (16, 24, 64), (8, 16, 50), (8, 16, 64)]
+    rows = Rows()
+    width = 8
+    loader = Loader(
+        rows, 16, shuffle=False, threads=threads, transforms=[lambda x, _: x[:, :width]]
+    )
+
+    class Changes(mm.train.Callback):
+        def on_epoch_begin(self, trainer: Any, epoch: int) -> None:
+            nonlocal width
+            width, loader.batch_size, rows.count = changes[epoch]
+
+    expected = [
+        np.mean((rows.table[:n, :w].mean(axis=1) - rows.table[:n].mean(axis=1)) ** 2)
+        for w, _, n in changes
+    ]
+    with current(kind, workers):
+        trained = of_means()
+        histories = [
+            trained.fit(loader, epochs=5 // calls, callbacks=[Changes()]) for _ in range(calls)
+        ]
+        for name in ("loss", "mean_squared_error"):
+            found = [value for history in histories for value in history.metric(name)]
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-12)
+        assert sum(len(history.step_losses) for history in histories) == sum(
+            -(-n // batch) for _, batch, n in changes
+        )
+
+
+@pytest.mark.parametrize("width", [4, 12])
+def test_the_batches_of_an_epoch_have_one_shape(width: int) -> None:
+    widths = {False: 8, True: width}
+    is_last = False
+    loader = Loader(Rows(), 16, threads=0, transforms=[lambda x, _: x[:, : widths[is_last]]])
+
+    class Changes(mm.train.Callback):
+        def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+            nonlocal is_last
+            is_last = done == 3
+
+    with current("inline"):
+        message = rf"float32 \({width},\), float32 \(1,\), the first .* is float32 \(8,\)"
+        with pytest.raises(DataError, match=message):
+            of_means().fit(loader, callbacks=[Changes()])

@@ -502,3 +502,67 @@ def test_gradients_that_no_scale_helps() -> None:
         trainer.loss = lambda outputs, targets: mm.mean(outputs) * 1e30
         with pytest.raises(NonFiniteLoss, match="use precision='mixed-bfloat16'"):
             trainer.fit(huge, Y, batch_size=64, epochs=1)
+
+
+# losses that are modules ----------------------------------------------------------------------
+
+
+class SquaredError(nn.Module):
+    """A loss with a parameter of its own; records the types that it reads."""
+
+    def __init__(self) -> None:
+        self.factor = nn.Parameter(1.0, ())
+        self.seen: list[Any] = []
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        self.seen = [outputs.dtype, targets.dtype, self.factor.dtype]
+        return mm.mean((outputs - targets) ** 2) * self.factor
+
+
+class PreciseError(SquaredError):
+    keeps_float32 = True
+
+
+@pytest.mark.parametrize("target", [1000.3, 1e5])
+@pytest.mark.parametrize("kind", [SquaredError, PreciseError])
+@pytest.mark.parametrize("name", MIXED)
+def test_fit_computes_losses_in_float32(name: str, kind: Any, target: float) -> None:
+    """Those that are modules, and those that call modules, as evaluation does."""
+    x, y = np.ones((8, 1), np.float32), np.full((8, 1), target, np.float32)
+    expected = (np.float32(1000.0) - np.float32(target)) ** 2
+    with current("inline"):
+        own = kind()
+        for loss in (own, lambda outputs, targets: own(outputs, targets)):
+            trainer = Trainer(
+                nn.Dense(1, weight_init=1000.0), loss, mm.optim.GradientDescent(0.0), metrics=[],
+                precision=name,
+            )  # fmt: skip
+            found = trainer.fit(x, y).loss[0]
+            assert own.seen == [mm.float32] * 3
+            assert found == pytest.approx(expected, rel=1e-5)
+            assert trainer.evaluate(x, y)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", MIXED)
+def test_an_outermost_module_that_keeps_float32_receives_its_inputs(
+    name: str, compiled: bool
+) -> None:
+    class Distance(PreciseError):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Recorder()
+
+        def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+            return super().__call__(self.inner(outputs), targets)
+
+    half = getattr(mm, name.removeprefix("mixed-"))
+    with current("inline"):
+        distance, targets = Distance(), np.full((64, 12), 1000.3, np.float32)
+        call = mm.compile(distance) if compiled else distance
+        with nn.precision(name):
+            found = call(mm.asarray(X), mm.asarray(targets))
+        assert distance.seen == [mm.float32] * 3
+        assert distance.inner.seen == [half, half, mm.float32]
+        rounded = mm.astype(mm.astype(mm.asarray(X), half), mm.float32).numpy()
+        assert float(found) == pytest.approx(np.mean((rounded - targets) ** 2), rel=1e-5)

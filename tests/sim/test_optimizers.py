@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -733,3 +733,43 @@ def test_rates_compile_nothing() -> None:
         loop.optimizer.learning_rate = 0.03
         loop.run("compiled")
         assert programs(pool) == before
+
+
+def sum_of(x: Any) -> Any:
+    return mm.sum(mm.Array(x)).node
+
+
+RESULTS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "missing": (lambda value, state: (value, {}), "the next states, moment; has .* .none."),
+    "unknown": (lambda value, state: (value, {**state, "norm": value}), "has .* moment, norm"),
+    "other name": (lambda value, state: (value, {"moments": value}), "has .* states moments"),
+    "state": (
+        lambda value, state: (value, {"moment": sum_of(value)}),
+        r"moment .* \(3,\), .* \(\);",
+    ),
+    "value": (lambda value, state: (sum_of(value), state), r"next value .* \(3,\), .* \(\);"),
+}
+
+
+@pytest.mark.parametrize("case", RESULTS)
+def test_rules_that_return_other_states_are_errors(case: str) -> None:
+    result, message = RESULTS[case]
+
+    @dataclass(eq=False, repr=False)
+    class Own(Optimizer):
+        @property
+        def states(self) -> tuple[str, ...]:
+            return ("moment",)
+
+        def rule(self, value: Any, gradient: Any, state: Any, rate: Any, count: Any) -> Any:
+            return result(value - rate * gradient, state)
+
+    with current("inline"):
+        v = mm.variable("v", [1.0, 2.0, 3.0])
+        for step in (
+            lambda: Own(0.1).update({v: mm.ones(3)}),
+            lambda: Own(0.1).minimize(mm.sum(v * v), [v]),
+        ):
+            with pytest.raises((OptionError, ShapeError), match=f"Own.rule: .*{message}"):
+                step()
+        np.testing.assert_array_equal(v.numpy(), [1.0, 2.0, 3.0])

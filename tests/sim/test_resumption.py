@@ -3,22 +3,26 @@ for all schedules, callbacks with a state, optimizers, and modules with random n
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError
+from magmath.errors import DataError, MagmathError, WeightsError
+from magmath.files import safetensors
 from magmath.optim import schedules as s
 from magmath.parallel import DataParallel
 from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
+from magmath.train.state_tree import decode_state, encode_state
 
 EPOCHS = 6
 DRAW = np.random.default_rng(2)
@@ -284,3 +288,169 @@ def test_a_constant_learning_rate_is_that_of_the_checkpoint() -> None:
         with_schedule = trainer(schedule)
         with_schedule.fit(X, Y, epochs=4, checkpoint=folder, resume=True)
         assert with_schedule.optimizer.learning_rate is schedule
+
+
+# losses with variables of their own -----------------------------------------------------------
+
+
+class Centred(nn.Module):
+    """A loss that moves a centre with the outputs."""
+
+    def __init__(self) -> None:
+        self.centre = nn.Buffer(0.0, (3,))
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        loss = mm.mean((outputs - self.centre - targets) ** 2)
+        mean = mm.stop_gradient(mm.mean(outputs, axis=0))
+        self.centre.assign(0.9 * self.centre + 0.1 * mean)
+        return loss
+
+
+class Noisy(nn.Module):
+    """A loss that draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.drop = nn.Dropout(0.5, seed=3)
+
+    def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(self.drop(outputs - targets) ** 2)
+
+
+def queued(size: int = 16) -> Callable[..., mm.Array]:
+    """Return a loss that compares with the last outputs, in two variables of one name."""
+    queue, times = mm.variable("queue", np.zeros((size, 3), np.float32)), mm.variable("queue", 0.0)
+
+    def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        difference = mm.mean(outputs @ mm.transpose(queue)) - times
+        queue.assign(mm.concat([queue[8:], mm.stop_gradient(outputs)], axis=0))
+        times.assign(times + 0.01)
+        return mm.mean((outputs - targets) ** 2) + 0.01 * difference
+
+    return loss
+
+
+LOSSES: dict[str, Callable[[], Any]] = {"centre": Centred, "noise": Noisy, "queue": queued}
+
+
+def with_loss(loss: str) -> Trainer:
+    rule = mm.optim.GradientDescent(0.1)
+    return Trainer(nn.Dense(3), LOSSES[loss](), rule, metrics=[], strategy="data", seed=1)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
+def test_variables_of_the_loss_are_resumed(kind: str, workers: int, loss: str) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "shuffle": False}
+    with current(kind, workers), tempfile.TemporaryDirectory() as folder:
+        expected = with_loss(loss).fit(X, X[:, :3], epochs=4, **options).step_losses
+        for epochs in (1, 3, 4):
+            history = with_loss(loss).fit(
+                X, X[:, :3], epochs=epochs, checkpoint=folder, resume=True, **options
+            )
+        np.testing.assert_allclose(history.step_losses, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("other", ["noise", "queue", "larger queue", "name"])
+def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES, "larger queue", lambda: queued(24))
+    monkeypatch.setitem(LOSSES, "name", lambda: "mean_squared_error")
+    first = "queue" if other == "larger queue" else "centre"
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        with_loss(first).fit(X, X[:, :3], batch_size=8, checkpoint=folder)
+        with pytest.raises(WeightsError, match=f"assign the variables {first}.*the same loss"):
+            with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
+
+
+@pytest.mark.parametrize(("before", "after"), [("momentum", "LARS"), ("sgd", "Constant")])
+def test_a_checkpoint_belongs_to_an_optimizer(before: str, after: str) -> None:
+    """Also if the states have the same names."""
+
+    class Constant(mm.optim.GradientDescent):
+        pass
+
+    rules: dict[str, Any] = {
+        "momentum": mm.optim.Momentum, "LARS": mm.optim.LARS, "sgd": mm.optim.GradientDescent,
+        "Constant": Constant,
+    }  # fmt: skip
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        Trainer(nn.Dense(3), optimizer=rules[before](0.01)).fit(X, Y, checkpoint=folder)
+        module = nn.Dense(3).build((1, 5))
+        former = module.weight.numpy()
+        message = f"belongs to the optimizer {rules[before].__name__}"
+        with pytest.raises(WeightsError, match=message):
+            Trainer(module, optimizer=rules[after](0.01)).fit(
+                X, Y, epochs=2, checkpoint=folder, resume=True
+            )
+        np.testing.assert_array_equal(module.weight.numpy(), former)
+
+
+# sizes ----------------------------------------------------------------------------------------
+
+LEAVES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3),
+    st.lists(st.floats(), min_size=1, max_size=3), st.lists(st.integers(), min_size=1, max_size=3),
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=2), max_size=3),
+    st.integers(0, 9).map(lambda n: np.full((2,), n)),
+)  # fmt: skip
+KEYS = st.sampled_from(["a", "b", "a/b", "1", "", "a'"]) | st.integers(0, 1)
+STATES = st.recursive(
+    LEAVES,
+    lambda x: (
+        st.lists(x, max_size=3)
+        | st.lists(x, max_size=3).map(tuple)
+        | st.dictionaries(KEYS, x, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STATES)
+def test_states_are_the_same_in_a_checkpoint(value: Any) -> None:
+    with current("inline"):
+        arrays: dict[str, mm.Array] = {}
+        content = json.loads(json.dumps(encode_state("owner", value, "state", arrays)))
+        tensors = {name: torch.from_numpy(x.numpy()) for name, x in arrays.items()}
+        assert repr(decode_state(content, tensors)) == repr(value)
+
+
+class Log(Callback):
+    """A callback with long lists of numbers, and a text of some length."""
+
+    def __init__(self, length: int = 0) -> None:
+        self.numbers = {"floats": [0.125] * 20_000, "pairs": [[n, -n] for n in range(10_000)]}
+        self.length = length
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"numbers": self.numbers, "text": "x" * self.length}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.numbers = state["numbers"]
+
+
+def test_checkpoints_that_could_not_be_read_are_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The size of the header is limited, that of the arrays is not."""
+    monkeypatch.setattr(safetensors, "MAX_HEADER", 20_000)
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+
+        def fit(epochs: int, log: Log) -> Any:
+            metrics: list[Any] = ["confusion_matrix"]
+            trainer = Trainer(nn.Dense(100), metrics=metrics, seed=1)
+            return trainer.fit(
+                X, Y, epochs=epochs, validation=(X, Y), checkpoint=folder, resume=True,
+                callbacks=[log],
+            )  # fmt: skip
+
+        expected = fit(2, Log())
+        with pytest.raises(DataError, match="at most 20000 bytes"):
+            fit(3, Log(30_000))
+        log = Log()
+        log.numbers = {}
+        history = fit(2, log)
+        assert history.records == expected.records
+        assert history.step_losses == expected.step_losses
+        assert log.numbers == Log().numbers

@@ -340,9 +340,9 @@ def test_a_plateau_takes_the_value_of_each_epoch() -> None:
 
     with current("inline"):
         _, descent = fitted(s.WarmUp(s.Plateau(0.4, 0.5, patience=1), 2), [5], 8, constant)
-        assert descent.rate(5) == pytest.approx(0.1)
+        assert descent.rates(5)[0] == pytest.approx(0.1)
         _, descent = fitted(s.Plateau(0.4, 0.5, patience=1), [5], 8, constant)
-        assert descent.rate(0) == pytest.approx(0.1)
+        assert descent.rates(0)[0] == pytest.approx(0.1)
         state = descent.state_dict()
         other = GradientDescent(s.Plateau(0.4, 0.5, patience=1))
         other.load_state_dict(state)

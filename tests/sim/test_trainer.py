@@ -198,7 +198,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
         done = trainer().fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
         assert done.loss == expected.loss
         with pytest.raises(
-            WeightsError, match=r"belongs to the optimizer Adam and other parameters"
+            WeightsError, match=r"belongs to the optimizer Adam or to other parameters"
         ):
             Trainer(module(), optimizer="momentum").fit(
                 X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True
@@ -838,6 +838,76 @@ def test_a_module_that_the_loss_calls_is_converted_and_moved(
             rule = mm.optim.GradientDescent(0.0)
             Trainer(teacher, "mean_squared_error", rule, strategy=other).fit(X, X)
             check()
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("shared", ["teacher", "module", "type"])
+def test_callbacks_of_steps_move_variables(shared: str, kind: str, workers: int) -> None:
+    """Of a module that the loss calls, or of the trained one, which another trainer trains too."""
+
+    class Turns(Callback):
+        def __init__(self, module: nn.Module) -> None:
+            self.strategies = itertools.cycle(["model", "parameter-server", "data"])
+            self.module = module
+
+        def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
+            if shared == "type":
+                self.module.astype(mm.float32 if done % 2 else mm.float64)
+            else:
+                rule, strategy = mm.optim.GradientDescent(0.0), next(self.strategies)
+                Trainer(self.module, "mean_squared_error", rule, strategy=strategy).fit(X, X)
+
+    def fit(turns: bool) -> Any:
+        teacher = nn.Dense(6, weight_init=0.1).build((1, 6))
+        net = nn.Sequential(nn.Dense(6, weight_init=0.2), nn.BatchNorm(), nn.Dropout(0.3))
+        rate = mm.optim.schedules.Cosine(0.1, 8, per="step")
+        trainer = Trainer(
+            net, lambda outputs, targets: mm.mean((outputs - teacher(targets)) ** 2),
+            mm.optim.Momentum(rate), metrics=["mean_absolute_error"], strategy="data", seed=1,
+        )  # fmt: skip
+        changed = net if shared == "module" else teacher
+        history = trainer.fit(
+            X, X, batch_size=16, epochs=2, callbacks=[Turns(changed)] if turns else []
+        )
+        return history.step_losses, history.metric("mean_absolute_error"), state(net)
+
+    with current(kind, workers):
+        if shared == "module":  # of which the other trainer must leave the running statistics
+            Turns.on_step_end = lambda self, *_: Trainer(  # type: ignore[method-assign]
+                self.module, "mean_squared_error", strategy=next(self.strategies)
+            ).fit(X, X, epochs=0)
+        found, expected = fit(True), fit(False)
+        for values, wanted in zip(found[:2], expected[:2], strict=True):
+            np.testing.assert_allclose(values, wanted, rtol=1e-4)
+        check_same(found[2], expected[2], 1e-4)
+
+
+@pytest.mark.parametrize("event", ["on_train_begin", "load_state_dict"])
+def test_callbacks_that_have_begun_end(event: str, tmp_path: Path) -> None:
+    """Also if a later callback raises an exception before the first epoch."""
+    ends: list[Any] = []
+
+    class Ends(Callback):
+        def on_train_end(self, trainer: Any, finished: bool) -> None:
+            ends.append((type(self).__name__, finished))
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"a": 1}
+
+    class Raises(Ends):
+        def fail(self, *_: Any) -> None:
+            raise KeyError("on purpose")
+
+    with current("inline"):
+        trainer = Trainer(nn.Dense(4), seed=1)
+        trainer.fit(X, Y, checkpoint=tmp_path, callbacks=[Ends(), Raises()])
+        assert ends == [("Ends", True), ("Raises", True)]
+        ends.clear()
+        setattr(Raises, event, Raises.fail)
+        with pytest.raises(KeyError, match="on purpose"):
+            trainer.fit(X, Y, checkpoint=tmp_path, resume=True, callbacks=[Ends(), Raises()])
+    has_begun = event == "load_state_dict"
+    assert ends == [("Ends", False)] + [("Raises", False)] * has_begun
 
 
 @pytest.mark.parametrize("inner", [False, True])

@@ -133,7 +133,6 @@ class Loader(metaclass=KeywordHints):
         self._tuning = ThreadTuning(self._threads) if threads is None else None
         self.drop_last = drop_last
         self._next = 0
-        self._example: Batch | None = None
         if not len(self.source.labels):
             raise DataError(
                 "Loader: needs at least one sample, was given none"
@@ -179,10 +178,8 @@ class Loader(metaclass=KeywordHints):
 
     @property
     def example(self) -> Batch:
-        """A batch of the first sample of the source, after the transforms."""
-        if self._example is None:
-            self._example = self._batch(0, 0, np.zeros(1, np.int64))
-        return self._example
+        """A batch of the first sample of the source, after the transforms as they are now."""
+        return self._batch(0, 0, np.zeros(1, np.int64))
 
     def __iter__(self) -> Iterator[Batch]:
         number, self._next = self._next, self._next + 1

@@ -96,7 +96,8 @@ def _entry(
 def create(
     path: str, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] = NO_METADATA
 ) -> dict[str, RawBytes]:
-    """Create a file with a header and space for the elements."""
+    """Create a file with a header and space for the elements. Raises DataError for a header that
+    readers of the format would refuse."""
     if _METADATA in specs:
         raise name_error("safetensors files", _METADATA, "it is the name of texts")
     tensors: dict[str, _Tensor] = {}
@@ -113,6 +114,11 @@ def create(
     described = {_METADATA: metadata} if metadata else {}
     header = msgspec.json.encode({**described, **tensors})
     header += b" " * (-(8 + len(header)) % 64)  # aligns the elements to cache lines
+    if len(header) > MAX_HEADER:
+        raise DataError(
+            f"save: the names and texts of a safetensors file have at most {MAX_HEADER} bytes, was "
+            f"given {len(header)}; store long texts and lists as arrays"
+        )
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
     begin = 8 + len(header)

@@ -54,8 +54,9 @@ def precision(name: str | None) -> Iterator[None]:
     In mixed precision, modules compute in the half type: parameters are converted to it when they
     are read, inputs of the outermost module when it is called, and its outputs are float32. The
     parameters must be float32. Normalization layers, and other modules with `keeps_float32`,
-    compute in float32 and return the half type. Gradients of parameters are float32; those of
-    "mixed-float16" need an `optim.LossScale`.
+    compute in float32 and return the half type; an outermost one, such as a loss that is a module,
+    receives its inputs unchanged. Gradients of parameters are float32; those of "mixed-float16"
+    need an `optim.LossScale`.
 
     Raises OptionError for an unknown name.
     """
@@ -91,9 +92,15 @@ def wrong_parameter(operation: str, name: str, path: str, dtype: DType) -> DType
 def call_in_half_type(
     call: Callable[..., Any], keeps_float32: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a module in mixed precision, within `precision`; return its outputs."""
+    """Call a module in mixed precision, within `precision`; return its outputs.
+
+    An outermost module that keeps float32 is called as a function is: the modules in it are then
+    outermost ones.
+    """
     compute, former, depth = PRECISION.compute, PRECISION.read, PRECISION.depth
     assert compute is not None
+    if keeps_float32 and not depth:
+        return _converted(call(*args, **kwargs), float32)
     if not depth:
         args, kwargs = _converted((args, kwargs), compute)
     PRECISION.set(compute, None if keeps_float32 else compute, depth + 1)

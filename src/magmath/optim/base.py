@@ -236,12 +236,36 @@ class Optimizer(metaclass=KeywordHints):
         descent, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
         if self.weight_decay and not self.decays_in_rule:
             descent = descent + self.weight_decay * value
-        value, state = self.rule(value, descent, state, rate, number)
+        value, state = self._results_of_rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
         states = {name: of_parts(state[name], like) for name, like in parameter.states.items()}
         value = e.astype(of_parts(value, parameter.value), parameter.value.dtype)
         return ParameterNodes(value, states, count, parameter.group)
+
+    def _results_of_rule(
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+    ) -> tuple[Node, State]:
+        """Return what the rule returns. Raises OptionError unless it returns all states and no
+        others, ShapeError for a value or a state of another shape."""
+        shapes = {name: x.shape for name, x in state.items()}  # the rule may change `state`
+        following, states = self.rule(value, gradient, state, rate, count)
+        operation = f"{type(self).__name__}.rule"
+        if states.keys() != shapes.keys():
+            raise OptionError(
+                f"{operation}: must return the next value and a dictionary of the next states, "
+                f"{', '.join(shapes) or 'without entries'}; has returned the states "
+                f"{', '.join(states) or '(none)'}"
+            )
+        pairs = [("value", following, value.shape)]
+        pairs += [(name, states[name], shape) for name, shape in shapes.items()]
+        for name, x, shape in pairs:
+            if x.shape != shape:
+                raise ShapeError(
+                    f"{operation}: must return the next {name} in the shape {shape}, has returned "
+                    f"{x.shape}; give states and values the shape of the parameter"
+                )
+        return following, states
 
     def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v)
@@ -254,10 +278,6 @@ class Optimizer(metaclass=KeywordHints):
         self._groups.use_paths(parameters)
 
     # learning rates ---------------------------------------------------------------------------
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate at a step (or epoch)."""
-        return rate_at(self.learning_rate, step)
 
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
         """Return the learning rate at a step, and those of groups with their own rates.

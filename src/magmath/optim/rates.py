@@ -77,10 +77,18 @@ def schedule_states(rates: Iterable[LearningRate]) -> dict[str, Mapping[str, Any
 def load_schedule_states(
     rates: Iterable[LearningRate], states: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Load what `schedule_states` returned. Rates without a state in it do not change."""
-    for i, rate in enumerate(map(after_warm_up, rates)):
-        if isinstance(rate, StatefulSchedule) and str(i) in states:
-            rate.load_state_dict(states[str(i)])
+    """Load what `schedule_states` returned. Rates without a state in it do not change; if one
+    raises an error, none does."""
+    former: list[tuple[StatefulSchedule, Mapping[str, Any]]] = []
+    try:
+        for i, rate in enumerate(map(after_warm_up, rates)):
+            if isinstance(rate, StatefulSchedule) and str(i) in states:
+                former.append((rate, dict(rate.state_dict())))
+                rate.load_state_dict(states[str(i)])
+    except Exception:
+        for rate, state in reversed(former):
+            rate.load_state_dict(state)
+        raise
 
 
 class RatedOptimizer(Protocol):

@@ -1,9 +1,10 @@
 """Checkpoints: the complete state to resume training with the results of an uninterrupted run.
 
 A checkpoint is one safetensors file, replaced atomically after each epoch. It has the module's
-state, the optimizer states of each parameter, the loss scale, and as metadata the number of epochs,
-the frozen parameters, the generator state and the history. Schedules and callbacks that have a
-state store it too.
+state, the optimizer states of each parameter, the loss scale, variables outside of the module that
+the steps assign, such as a queue of the loss, the history, and as metadata the number of epochs,
+the frozen parameters and the generator state. Schedules and callbacks that have a state store it
+too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
+from magmath.core.unique_names import numbered
 from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import MissingWeightsError, WeightsError
 from magmath.graph import Shape
@@ -34,6 +36,7 @@ NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
+_OUTSIDE, _HISTORY = "outside/", "history"
 
 
 class CheckpointTrainer(Protocol):
@@ -80,6 +83,10 @@ class Checkpoint:
         """The restored states of listeners by name."""
         self._stopped_of: int | None = None
         """The number of epochs of the restored training if a callback has ended it before."""
+        self._outside: dict[str, Variable] = {}
+        """The variables outside of the module by name, see `include`."""
+        self._outside_values: dict[str, Any] | None = None
+        """Their restored values, until `include` assigns them."""
         self.folder = Path(folder)
         self.path = self.folder / NAME
         _make_folder(self.folder)
@@ -95,11 +102,17 @@ class Checkpoint:
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in states_of.items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._strategy_state().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._loss_scale_state().items()}
+        arrays |= {_OUTSIDE + k: v.snapshot() for k, v in self._outside.items()}
         schedules = self._encode(
             _SCHEDULE, schedule_states(trainer.optimizer.learning_rates), arrays
         )
         states = {name: x.state_dict() for name, x in self._listeners.items()}
         callbacks = self._encode(_CALLBACK, states, arrays)
+        recorded = {
+            "strategy": history.strategy,
+            "steps": history.step_losses,
+            "records": [asdict(record) for record in history.records],
+        }
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -114,11 +127,7 @@ class Checkpoint:
             "frozen": list(frozen),
             "paused": paused,
             "stopped_of": epochs if trainer.stop_requested else None,
-            "history": {
-                "strategy": history.strategy,
-                "steps": history.step_losses,
-                "records": [asdict(record) for record in history.records],
-            },
+            "history": encode_state("the history", recorded, _HISTORY, arrays),
         }
         write(self.path, arrays, {"training": json.dumps(content)})
         history.save(self.folder / HISTORY)
@@ -126,8 +135,9 @@ class Checkpoint:
     def restore(self) -> History | None:
         """Restore the trainer from the checkpoint; return its history, or None if there is no file.
 
-        Parameters are frozen that were frozen when it was written, and no others. Raises
-        WeightsError if it belongs to another module or optimizer; then the module is as before.
+        Parameters are frozen that were frozen when it was written, and no others. Variables outside
+        of the module get their values in `include`. Raises WeightsError if it belongs to another
+        module or optimizer; then the module is as before.
         """
         if not self.path.exists():
             return None
@@ -168,7 +178,31 @@ class Checkpoint:
         )
         self._states = {k: decode_state(v, tensors) for k, v in content["callbacks"].items()}
         self._stopped_of = content["stopped_of"]
-        return _history(content["history"])
+        self._outside_values = {
+            k.removeprefix(_OUTSIDE): v for k, v in tensors.items() if k.startswith(_OUTSIDE)
+        }
+        return _history(decode_state(content["history"], tensors))
+
+    def include(self, variables: Sequence[Variable]) -> None:
+        """Save these variables too, which are those outside of the module that the steps assign.
+
+        The first call after `restore` assigns them their values. Raises WeightsError if the
+        checkpoint has the values of others.
+        """
+        names = numbered([v.name for v in variables])
+        self._outside = dict(zip(names, variables, strict=True))
+        values, self._outside_values = self._outside_values, None
+        if values is None:
+            return
+        saved = {name: tuple(value.shape) for name, value in values.items()}
+        if saved != {name: v.shape for name, v in self._outside.items()}:
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} belongs to steps that assign the variables "
+                f"{', '.join(saved) or '(none)'} outside of the module, and these assign "
+                f"{', '.join(names) or '(none)'}; give the same loss, or another folder"
+            )
+        for name, v in self._outside.items():
+            v.assign(values[name])
 
     def _check_fits(
         self,
@@ -190,10 +224,11 @@ class Checkpoint:
                 f"fit: the checkpoint {self.path} belongs to another strategy than "
                 f"{strategy.label}; give the same strategy, or another folder"
             )
-        if own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
+        own_class = type(self._trainer.optimizer).__name__
+        if own_class != optimizer or own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
             raise WeightsError(
-                f"fit: the checkpoint {self.path} belongs to the optimizer {optimizer} "
-                f"and other parameters than {self._trainer.optimizer} updates; give the same "
+                f"fit: the checkpoint {self.path} belongs to the optimizer {optimizer} or "
+                f"to other parameters than {self._trainer.optimizer} updates; give the same "
                 "module and optimizer, or another folder"
             )
         if own(_LOSS_SCALE).keys() != saved(_LOSS_SCALE).keys():

@@ -72,8 +72,9 @@ class EpochLoop:
     """The loop over epochs of one call of `fit`.
 
     step_now   returns the training step of the trainer as it is now, with its variables in place,
-               and the feed of its batches. It is called before each epoch, since callbacks may
-               change anything, such as the loss, or values of which the strategy has copies
+               and the feed of its batches. It is called before each epoch, since callbacks of
+               epochs may change anything, such as the loss or the loader; those of steps may
+               assign values and learning rates, and move variables
     """
 
     def __init__(
@@ -95,10 +96,13 @@ class EpochLoop:
         trainer = self._trainer
         trainer.stop_requested = False
         finished = False
-        self._notify("on_train_begin", last, self._step.steps)
-        if self._checkpoint is not None:
-            self._checkpoint.restore_listeners()
+        begun: list[Listener[Any]] = []
         try:
+            for listener in self._listeners:
+                listener.on_train_begin(trainer, last, self._step.steps)
+                begun.append(listener)
+            if self._checkpoint is not None:
+                self._checkpoint.restore_listeners()
             for epoch in self._epochs(first, last):
                 self._notify("on_epoch_begin", trainer.epochs_done)
                 record = self._epoch(epoch, history)
@@ -111,7 +115,8 @@ class EpochLoop:
                     break
             finished = True
         finally:
-            self._notify("on_train_end", finished)
+            for listener in begun:
+                listener.on_train_end(trainer, finished)
 
     def _epochs(self, first: int, last: int) -> range:
         """Return the numbers of the epochs to train: none after a callback has ended the training
@@ -200,12 +205,13 @@ class EpochLoop:
         """Report a step that ran alone, the last of `completed_steps` steps of the epoch.
 
         Callbacks for each step see the trained values, and may change them and the learning rate.
+        They may also train other modules, which moves the variables that these share with the step.
         """
         if self._has_step_callback:
             self._step.collect()
         report()
         if self._has_step_callback:
-            self._step.prepare()
+            self._step.place(self._feed)
             self._step.set_rates(self._trainer.epochs_done, completed_steps)
 
     def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:

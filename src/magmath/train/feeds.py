@@ -17,13 +17,20 @@ from magmath.core.integers import require_integer, require_seed
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.traces.stream_ranges import ORDER_STREAMS
-from magmath.graph import Node, apply
+from magmath.errors import DataError
+from magmath.graph import Node, Shape, apply
 from magmath.layout import Layout
 from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf, scalar
-from magmath.train.resident_data import Batch, ResidentData, are_labels, check_classes, check_labels
+from magmath.train.resident_data import (
+    ResidentData,
+    Samples,
+    are_labels,
+    check_classes,
+    check_labels,
+)
 
 EXAMPLE_ROWS = 2
 """Samples that represent a batch in abstract calls, which determine shapes."""
@@ -75,7 +82,7 @@ class Feed(Protocol):
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the samples of this step of an epoch, as expressions of the leaves."""
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
@@ -171,7 +178,7 @@ class ResidentFeed:
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the samples of this step, in the epoch's order."""
         if self._reads_order:
             *placeholders, order = placeholders
@@ -248,14 +255,26 @@ class StreamFeed:
         step: Node,
         epoch: Node,
         seed: Node,
-    ) -> Batch:
+    ) -> Samples:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
-        """Yield one run for each batch of the loader, which has its own order."""
-        batches = self._resident(self._loader.epoch(epoch))
-        return (FeedRun(data.leaves, data.count, 1) for data in batches)
+        """Yield one run for each batch of the loader, which has its own order.
+
+        Raises DataError for a batch whose samples have another shape or type than the example.
+        """
+        needed = _sample_types(self.example)
+        for data in self._resident(self._loader.epoch(epoch)):
+            given = _sample_types(data)
+            if given != needed:
+                raise DataError(
+                    f"{self._operation}: a batch of the loader has samples and targets of "
+                    f"{_text(given)}, the first sample of its source is {_text(needed)}; give all "
+                    f"batches of an epoch one shape and type, and change transforms between "
+                    f"epochs, in on_epoch_begin"
+                )
+            yield FeedRun(data.leaves, data.count, 1)
 
     def data_sets(self) -> Iterator[ResidentData]:
         """Yield the batches in the order of the loader's source."""
@@ -270,3 +289,12 @@ class StreamFeed:
         labels = self._loader.labels
         if labels.dtype == np.int64 and are_labels(outputs, labels.shape):
             check_labels(operation, outputs.shape[1], int(labels.min()), int(labels.max()))
+
+
+def _sample_types(data: ResidentData) -> list[tuple[Shape, DType]]:
+    """Return the shape and type of a sample in each array of a data set."""
+    return [(x.shape[1:], x.dtype) for x in data.leaves]
+
+
+def _text(types: list[tuple[Shape, DType]]) -> str:
+    return ", ".join(f"{dtype} {shape}" for shape, dtype in types)

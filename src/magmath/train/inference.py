@@ -42,6 +42,13 @@ class Inference:
         """By the number of samples."""
         self._scores: RecentlyUsed[Hashable, Callable[..., Any]] = RecentlyUsed(KEPT_FUNCTIONS)
 
+    def is_of(
+        self, module: Module, loss: Callable[[Any, Any], Array], precision: str | None
+    ) -> bool:
+        """Return True if this is the inference of these objects."""
+        is_same = self._module is module and self._loss is loss
+        return is_same and self._precision == precision
+
     def outputs(self, data: ResidentData, rows: int | None = None) -> Any:
         """Return the outputs for all samples, nested as the module nests them.
 

@@ -38,7 +38,8 @@ class Listener(Generic[TrainerType]):
         """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
 
     def on_train_end(self, trainer: TrainerType, finished: bool) -> None:
-        """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
+        """`fit` ends, after the `on_train_begin` of this listener; `finished` is False if an
+        exception, such as Ctrl-C, ended it."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed training needs, which checkpoints store after each epoch: numbers,

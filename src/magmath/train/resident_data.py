@@ -23,7 +23,7 @@ from magmath.errors import DataError
 from magmath.graph import Node, Shape
 from magmath.nn.abstract import AbstractArray
 
-Batch = tuple[Any, Any, Array | None]
+Samples = tuple[Any, Any, Array | None]
 """Inputs, targets, and the weights of the samples or None."""
 PROBABILITY_ERROR = 1e-2
 """Maximum difference of the sum of a sample's probabilities from 1."""
@@ -106,7 +106,7 @@ class ResidentData:
         arrays = [(x.shape, x.dtype, x.layout) for x in self.leaves]
         return self._tree, tuple(arrays)
 
-    def batch(self, arrays: list[Array]) -> Batch:
+    def batch(self, arrays: list[Array]) -> Samples:
         """Return other arrays, given in the order of `leaves`, nested as those of the data set."""
         return unflatten(self._tree, arrays)  # type: ignore[no-any-return]
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -48,7 +48,7 @@ from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction, name_of
-from magmath.train.resident_data import Batch
+from magmath.train.resident_data import Samples
 from magmath.train.step_explanation import explain_step
 from magmath.train.step_programs import SingleProgram, StepPrograms
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
@@ -73,8 +73,8 @@ class StepSettings:
 
     @property
     def key(self) -> Hashable:
-        """A hashable key, equal for equal settings. The loss is none: the trainer discards its
-        steps when another one is assigned."""
+        """A hashable key, equal for equal settings. The loss is not a part of it: the trainer
+        discards its steps when another one is assigned."""
         scale = self.loss_scale and id(self.loss_scale)
         metrics = tuple(self.metrics.items())
         return self.strategy, metrics, self.precision, scale, self.class_weight
@@ -128,22 +128,33 @@ class TrainingStep:
         self.engine = session.engine()
         self._given_loss, self._loss = loss, _weighted(loss, settings.class_weight, feed)
         self._module, self._optimizer = module, optimizer
-        self._feed, self.settings, self._stream = feed, settings, stream
-        self.parameters = trainable_parameters("fit", module)
+        self.settings, self._stream = settings, stream
         self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = scalar(None, int64), scalar(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
-        self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
+        dtype = rate_dtype(trainable_parameters("fit", module))
+        self._rates = EpochRates(optimizer, dtype, self.steps)
         self.metrics = {name: epoch_metric(name, m) for name, m in settings.metrics.items()}
         self.reported: tuple[str, ...] = ()
         """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
+        """The number of steps with full batches so far, which is the value of the counter."""
         self.is_between_epochs = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
+        self._build(feed)
+
+    def _build(self, feed: Feed) -> None:
+        """Place the variables, then trace and compile the programs for them as they are now."""
+        self._feed = feed
+        self.parameters = trainable_parameters("fit", self._module)
+        self.training = Training.of(self._module, self._optimizer, self.settings.loss_scale)
+        """The module and the optimizer, for the strategy."""
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
+        self._assigned: dict[Variable, None] = {}
+        """The variables that the module or the loss assigns."""
         self._place_variables()
         with watching_updates():
             self._trace_steps()
@@ -152,8 +163,23 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
+        graphs = [traced.graph for traced in self._traced_steps.values()]
+        read = {leaf for graph in graphs for leaf in graph.leaves if leaf.name == "variable"}
+        self._compiled_leaves = [(leaf.value(), leaf, leaf.layout) for leaf in read]
+        """The variables that the programs read, with their leaves and layouts in the programs."""
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run
+
+    @property
+    def outside_variables(self) -> list[Variable]:
+        """The variables outside of the module that the steps assign, such as a queue of the loss,
+        in the order of their first assignments."""
+        of_module = {id(v) for _, v in self._variables_of_module()}
+        return [v for v in self._assigned if id(v) not in of_module]
+
+    def _variables_of_module(self) -> list[tuple[str, Variable]]:
+        """Return the parameters, buffers and random states of the module, with their paths."""
+        return [*self._module.named_parameters(), *self._module.named_buffers()]
 
     @property
     def is_current(self) -> bool:
@@ -171,13 +197,10 @@ class TrainingStep:
         """Return what a step reads: the variables of its graph, and those of the module, perhaps
         through copies of the strategy.
 
-        Moves of variables that `place` moves back, and of those of which the step reads copies
-        only, are no updates. Others are, such as those of a module that only the loss calls.
+        Variables may move: `place` compares their layouts.
         """
-        pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
-        of_module = {v.leaf for _, v in pairs}
-        read_through_copies = of_module.difference(traced.graph.leaves)
-        movable = read_through_copies.union([v.leaf for v in self._layouts])
+        of_module = [v.leaf for _, v in self._variables_of_module()]
+        movable = [*traced.graph.leaves, *of_module]
         captures = Captures(traced.graph, traced.placeholders, movable)
         for leaf in of_module:
             captures.add(leaf)
@@ -267,14 +290,20 @@ class TrainingStep:
             self.reported = (*self.reported, DELAYS)
         return (loss.node, *reported.values())
 
-    def _forward(self, samples: Batch) -> tuple[Array, Any]:
+    def _forward(self, samples: Samples) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
-        with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
-            outputs = call_module(self._module, inputs)
+        trace = tracing.current()
+        assert trace is not None
+        former = dict(trace.assigned)
+        with keeping_expressions():  # gradients in a loss count
+            with precision(self.settings.precision):
+                outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             with tracing.calling(f"fit compiles the loss {name_of(self._given_loss)!r}"):
                 loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
+        new = [leaf for leaf, value in trace.assigned.items() if former.get(leaf) is not value]
+        self._assigned |= dict.fromkeys([trace.read[leaf] for leaf in new])
         return scalar_loss("fit", loss), operands[0]
 
     def _step_in_epoch(self, samples_per_step: int) -> Node:
@@ -286,15 +315,10 @@ class TrainingStep:
 
     # strategy -----------------------------------------------------------------------------------
 
-    @cached_property
-    def training(self) -> Training:
-        """The module and the optimizer, for the strategy."""
-        return Training.of(self._module, self._optimizer, self.settings.loss_scale)
-
     def _place_variables(self) -> None:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        self.prepare()
+        self._prepare()
         self.choice = self.strategy.choose(self.training, environment, self._full_graph)
         self._layouts = self.choice.layouts
         if self.choice.changes_step:
@@ -320,14 +344,26 @@ class TrainingStep:
         for v, layout in self._layouts.items():
             v.move(layout)
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Let the strategy use what was assigned to the variables of which it has copies."""
         self.strategy.prepare(self.training, self.engine.environment)
 
-    def place(self) -> None:
-        """Move the variables to the layouts that the program expects, after other uses of them."""
-        self.prepare()
+    def place(self, feed: Feed) -> None:
+        """Move the variables to the layouts that the programs expect, after other uses of them.
+
+        Compiles the programs again, for a feed of the same signature, if variables that the
+        strategy does not place have moved, such as those of a module that only the loss calls, or
+        if variables were converted.
+        """
+        self._prepare()
         self._move_variables()
+        if not self._has_compiled_layouts:
+            self._build(feed)
+
+    @property
+    def _has_compiled_layouts(self) -> bool:
+        """True if the variables have the types and layouts for which the programs were compiled."""
+        return all(v.leaf is x and v.layout == layout for v, x, layout in self._compiled_leaves)
 
     def collect(self) -> None:
         """Assign the trained values of the strategy to the module's variables."""

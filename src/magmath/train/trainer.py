@@ -105,6 +105,7 @@ class Trainer(metaclass=KeywordHints):
         self.callbacks = callback_list(callbacks)
         self.strategy = strategy
         self._default_scale: LossScale | None = None
+        """The scale that the precision needs by default, which another precision replaces."""
         self._set_precision(precision, loss_scale)
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""
@@ -115,7 +116,7 @@ class Trainer(metaclass=KeywordHints):
 
     def _forget_pool(self) -> None:
         """Discard programs and data, which belong to a module and a pool."""
-        self._inference = Inference(self.module, self.loss, self.precision)
+        self._last_inference: Inference | None = None
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data = TrainerData(self)
         self._strategies = NamedStrategies()
@@ -140,7 +141,6 @@ class Trainer(metaclass=KeywordHints):
     @loss.setter
     def loss(self, loss: Loss) -> None:
         self._loss = loss_function(loss)
-        self._inference = Inference(self.module, self._loss, self.precision)
         self._steps.clear()
 
     @property
@@ -161,7 +161,6 @@ class Trainer(metaclass=KeywordHints):
     def precision(self, precision: str | None) -> None:
         is_default = self.loss_scale is self._default_scale and precision != self._precision
         self._set_precision(precision, None if is_default else self.loss_scale)
-        self._inference = Inference(self.module, self.loss, self._precision)
 
     def _set_precision(self, precision: str | None, loss_scale: LossScale | None) -> None:
         """Set the precision and the scale of the loss, by default the one that it needs."""
@@ -186,7 +185,7 @@ class Trainer(metaclass=KeywordHints):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        of_pool = ("_inference", "_steps", "_data", "_strategies", "_last_feed")
+        of_pool = ("_last_inference", "_steps", "_data", "_strategies", "_last_feed")
         return {name: value for name, value in self.__dict__.items() if name not in of_pool}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -281,6 +280,8 @@ class Trainer(metaclass=KeywordHints):
         def step_now() -> tuple[TrainingStep, Feed]:
             feed = feed_now()
             step = self._step(feed, request.class_weights)
+            if checkpoint is not None:
+                checkpoint.include(step.outside_variables)
             history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
             self._last_feed = feed
             return step, feed
@@ -297,15 +298,16 @@ class Trainer(metaclass=KeywordHints):
     def _feeds(self, request: FitRequest) -> Callable[[], Feed]:
         """Return a function that returns the feed of `fit` for the trainer as it is now: another
         one after a change of the strategy, the module or the loss, which divide, convert or check
-        the data."""
+        the data, and always for a loader, whose sizes and transforms may have changed."""
         made_for: tuple[object, ...] = ()
         feed: Feed | None = None
+        is_stream = isinstance(request.samples[0], Loader)
 
         def feed_now() -> Feed:
             nonlocal feed, made_for
             strategy = self._strategies.of(self.strategy)
             present = strategy, self.module, self.loss, self.dtype
-            if feed is None or not are_identical(made_for, present):
+            if feed is None or is_stream or not are_identical(made_for, present):
                 alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
                 feed = self._data.training_feed(
                     request.samples, request.batch_size, request.shuffle, strategy, alone=alone
@@ -319,9 +321,10 @@ class Trainer(metaclass=KeywordHints):
     def _drop_pool_state(self) -> None:
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
         for the values of the checkpoint."""
+        variables = [v for step in self._steps.values() for v in step.outside_variables]
+        variables += [*self.module.parameters(), *self.module.buffers()]
         self._forget_pool()
-        variables = [*self.module.named_parameters(), *self.module.named_buffers()]
-        for _, v in variables:
+        for v in variables:
             v.assign(zeros(v.shape, dtype=v.dtype))
 
     def stop(self) -> None:
@@ -341,7 +344,7 @@ class Trainer(metaclass=KeywordHints):
                 self.module, self.loss, self.optimizer, feed, settings, self._stream
             )
         else:
-            step.place()
+            step.place(feed)
         self._steps.store(key, step)
         return step
 
@@ -375,6 +378,14 @@ class Trainer(metaclass=KeywordHints):
         samples in one call of the module."""
         metrics = self._data.metrics_of(feed, EXAMPLE_ROWS, training=False)
         return self._inference.score(*self._outputs_of(feed, rows), metrics)
+
+    @property
+    def _inference(self) -> Inference:
+        """The module in evaluation mode, with the present loss and precision."""
+        inference, of = self._last_inference, (self.module, self.loss, self.precision)
+        if inference is None or not inference.is_of(*of):
+            inference = self._last_inference = Inference(*of)
+        return inference
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
         """Return the outputs and the targets of all samples of a feed."""
@@ -434,13 +445,13 @@ class Trainer(metaclass=KeywordHints):
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return a step for the data of the last `fit` under another strategy."""
-        feed = self._last_feed
-        assert feed is not None
-        settings = replace(last.settings, strategy=self._strategies.of(strategy))
+        last_feed = self._last_feed
+        assert last_feed is not None
+        feed, settings = last_feed, replace(last.settings, strategy=self._strategies.of(strategy))
         if isinstance(feed, ResidentFeed):
             feed = feed.divided(settings.strategy.batch_multiple)
         step = TrainingStep(self.module, self.loss, self.optimizer, feed, settings, self._stream)
-        last.place()
+        last.place(last_feed)
         return step
 
 

@@ -19,7 +19,7 @@ from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
 from magmath.train.metric_choice import MetricFunction, Metrics, chosen_metrics
 from magmath.train.resident_data import ResidentData, abstract_rows, check_no_batches
 
-KEPT_DATA_SETS = 2  # for training and for validation
+KEPT_DATA_SETS = 2  # the last ones of `fit` and `evaluate`, such as for training and validation
 KEPT_OUTPUTS = 16  # signatures of data sets for which abstract outputs are kept
 
 
@@ -100,7 +100,7 @@ class TrainerData:
                     f"parts; to use them all, choose a number of samples that is a multiple of "
                     f"{multiple}"
                 )
-        return self._checked("fit", feed, batch_size, training=True)
+        return self._checked("fit", feed, feed.batch_size, training=True)
 
     def validation_feed(self, validation: Any) -> Feed | None:
         """Return the feed of the validation data of `fit`, a pair or a loader; None for none."""
