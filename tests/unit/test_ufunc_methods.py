@@ -324,6 +324,14 @@ def test_elements_that_are_not_computed_have_no_gradient(name: str) -> None:
             assert not some[~mask].any()
 
 
+def test_elements_that_are_not_reduced_have_no_gradient() -> None:
+    mask = mm.asarray([True, False, True])
+    for other in (0.0, numpy.nan):
+        x = mm.asarray([2.0, other, 4.0])
+        slope = mm.grad(lambda x: mm.divide.reduce(x, where=mask, initial=16.0))(x)
+        assert slope.tolist() == [-1.0, 0.0, -0.5]
+
+
 def test_elements_that_are_not_computed_do_not_fail() -> None:
     base, exponent = mm.asarray([2, 3, 4]), mm.asarray([-1, 2, -3])
     assert mm.power(base, exponent, where=exponent > 0).tolist() == [0, 9, 0]
