@@ -3,7 +3,9 @@ PyTorch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -117,7 +119,13 @@ def test_many_equal_elements_of_half_types(dtype: Any, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(mm.abs, torch.abs), (mm.fabs, torch.abs), (mm.sign, torch.sign), (mm.relu, torch.relu)],
+    [
+        (lambda x: mm.modf(x)[0], torch.frac),
+        (mm.abs, torch.abs),
+        (mm.fabs, torch.abs),
+        (mm.sign, torch.sign),
+        (mm.relu, torch.relu),
+    ],
 )
 def test_zero(ours: Function, theirs: Function) -> None:
     with current("inline"):
@@ -137,11 +145,56 @@ def test_powers_of_zero(kind: str) -> None:
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [mm.float16, mm.float32, mm.float64])
+def test_powers_0_of_small_numbers(dtype: Any) -> None:
+    """Whose inverse is infinite."""
+    small = [0.0, -0.0, 1e-5, 1e-7, 1e-40, 1e-310, 2.0]
+    with current("inline"):
+        x, y = mm.asarray(small, dtype=dtype), mm.zeros(len(small), dtype=dtype)
+        assert mm.grad(mm.sum(x**y), x).tolist() == [0.0] * len(small)
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_remainders_near_multiples(name: str) -> None:
+    """The slope by the divisor is the exact quotient, which the quotient of floats may exceed."""
+
+    @settings(max_examples=50, deadline=None)
+    @given(
+        count=st.integers(1, 1000),
+        divisor=st.floats(0.0625, 10, width=32),
+        signs=st.tuples(*[st.sampled_from([1, -1])] * 2),
+    )
+    def run(count: int, divisor: float, signs: tuple[int, int]) -> None:
+        x, y = np.float32(signs[0] * count * divisor), np.float32(signs[1] * divisor)
+        quotient = Fraction(float(x)) / Fraction(float(y))
+        known = math.trunc(quotient) if name == "fmod" else math.floor(quotient)
+        slope = mm.grad(lambda y: getattr(mm, name)(mm.asarray(x), y))(mm.asarray(y))
+        assert float(slope) == -known
+
+    with current("inline"):
+        run()
+
+
 @pytest.mark.parametrize("name", ["fmod", "remainder"])
 def test_remainders_of_multiples(name: str) -> None:
     with current("inline"):
         x, y = [4.0, -4.0, 0.0, 5.0, -5.5], [2.0, 2.0, 3.0, 3.0, 3.0]
         check(getattr(mm, name), getattr(torch, name), x, y)
+
+
+@pytest.mark.parametrize("name", ["hypot", "atan2"])
+@pytest.mark.parametrize("count", [1, 1000, 20_000])
+def test_lengths_and_angles_of_half_types(name: str, count: int) -> None:
+    """Of lengths whose squares overflow, for cotangents that are small."""
+    with current("inline"):
+        x, y = (mm.full(3, v, dtype=mm.float16) for v in (300.0, -400.0))
+        found = mm.grad(
+            lambda x, y: mm.sum(mm.astype(getattr(mm, name)(x, y), mm.float32)) / count,
+            argnums=(0, 1),
+        )(x, y)
+    known = (0.6, -0.8) if name == "hypot" else (-400 / 500**2, -300 / 500**2)
+    for slope, number in zip(found, known, strict=True):
+        np.testing.assert_allclose(slope.numpy(), number / count, rtol=2e-3, atol=6e-8)
 
 
 @pytest.mark.parametrize(

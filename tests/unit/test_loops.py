@@ -94,6 +94,14 @@ def test_bodies_that_change_their_state_are_refused() -> None:
         MagmathError, match="structure of arrays that it receives; it returned tuple of 2 arrays"
     ):
         mm.fori_loop(0, 3, lambda i, z: (z, z), x)
+    number = mm.asarray(0)
+    for run in (lambda f: f(), lambda f: mm.compile(f)()):
+        with pytest.raises(DTypeError, match="fori_loop: cannot put float.. into .* int64"):
+            run(lambda: mm.fori_loop(0, 3, lambda i, z: 2.7, number))
+        with pytest.raises(DTypeError, match="scan: cannot put float.. into .* int64"):
+            run(lambda: mm.scan(lambda c, x: ((c[0], 0.5), None), (number, number), mm.ones(3)))
+        with pytest.raises(DTypeError, match="while_loop: cannot put complex64 into .* float32"):
+            run(lambda: mm.while_loop(lambda z: mm.all(z < 3), lambda z: 2j, mm.ones(())))
 
 
 def test_ranges_of_numbers_not_yet_known_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -207,6 +208,25 @@ def test_the_gradient_of_a_logistic_loss_computes_no_logarithm() -> None:
     np.testing.assert_allclose(slope, known, rtol=1e-12)
     assert _operations(profile)["logaddexp"] == 0
     assert _operations(profile)["exp"] == 1
+
+
+def test_gradients_of_recursions_that_start_from_the_logarithm_of_0() -> None:
+    """The probabilities of a chain: the cells that are not reached yet have no nan."""
+    start = mm.asarray([0.0, -np.inf, -np.inf, -np.inf])
+
+    def after(t: mm.Array, steps: int) -> mm.Array:
+        a = start
+        for _ in range(steps):
+            a = mm.logaddexp(a, mm.concat([start[-1:], a[:-1]]) + t)
+        return mm.exp(a)
+
+    for steps in (1, 2, 3):
+        slopes = mm.jacobian(lambda t, n=steps: after(t, n))(0.5)
+        known = [math.comb(steps, k) * k * math.exp(0.5 * k) for k in range(4)]
+        np.testing.assert_allclose(slopes.numpy(), known, rtol=1e-5, atol=1e-12)
+    infinite = mm.asarray([np.inf, -np.inf])
+    slopes = mm.grad(lambda x, y: mm.sum(mm.logaddexp(x, y)), argnums=(0, 1))(infinite, infinite)
+    assert [x.tolist() for x in slopes] == [[0.5, 0.5], [0.5, 0.5]]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

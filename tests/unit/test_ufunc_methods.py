@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.errors import ShapeError
+from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Operation
 from magmath.ops import elementwise
 from operation_table.elementwise import ROWS
@@ -309,6 +309,46 @@ def test_functions_take_an_array_for_the_result_and_a_mask(name: str) -> None:
         if hasattr(theirs, "nin"):
             assert theirs(*arrays, out=actual, **options) is actual
             numpy.testing.assert_allclose(actual.numpy(), known)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", UFUNCS)
+def test_elements_that_are_not_computed_have_no_gradient(name: str) -> None:
+    function, operands = getattr(mm, name), range(getattr(numpy, name).nin)
+    try:
+        if not function(*[mm.ones(1) for _ in operands]).dtype.is_floating:
+            return
+    except DTypeError:  # a function of integers
+        return
+    values = numpy.array([[0.5], [0.0], [numpy.nan], [-1.0], [0.75]]) + numpy.zeros(len(operands))
+    mask = numpy.array([True, False, False, False, True])
+
+    def slopes(x: numpy.ndarray, **options: Any) -> list[numpy.ndarray]:
+        arrays = [mm.asarray(column) for column in x.T]
+        total = lambda *x: mm.sum(function(*x, **options))  # noqa: E731
+        return [x.numpy() for x in mm.grad(total, argnums=tuple(operands))(*arrays)]
+
+    for options in ({}, {"out": mm.ones(5, dtype=mm.float64)}, {"dtype": "float64"}):
+        found = slopes(values, where=mm.asarray(mask), **options)
+        for some, known in zip(found, slopes(values[mask]), strict=True):
+            numpy.testing.assert_array_equal(some[mask], known)
+            assert not some[~mask].any()
+
+
+def test_elements_that_are_not_reduced_have_no_gradient() -> None:
+    mask = mm.asarray([True, False, True])
+    for other in (0.0, numpy.nan):
+        x = mm.asarray([2.0, other, 4.0])
+        slope = mm.grad(lambda x: mm.divide.reduce(x, where=mask, initial=16.0))(x)
+        assert slope.tolist() == [-1.0, 0.0, -0.5]
+
+
+def test_elements_that_are_not_computed_do_not_fail() -> None:
+    base, exponent = mm.asarray([2, 3, 4]), mm.asarray([-1, 2, -3])
+    assert mm.power(base, exponent, where=exponent > 0).tolist() == [0, 9, 0]
+    assert mm.power(base, exponent.numpy(), where=exponent.numpy() > 0).tolist() == [0, 9, 0]
+    wide = mm.divide(1.0, mm.asarray(0.0), where=[False, False])
+    assert wide.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -39,8 +39,8 @@ def cdist(
     For p = 2 and more than 25 vectors in a set, or with "use_mm_for_euclid_dist", distances follow
     from scalar products, after the mean of x2 is subtracted: much faster, but short distances lose
     digits. "donot_use_mm_for_euclid_dist" computes all differences. Where a distance is 0 its
-    gradient is 0. Raises ShapeError if the shapes do not fit, OptionError for a negative p or an
-    unknown mode.
+    gradient is 0; so is that by coordinates that are equal, if p < 1. Raises ShapeError if the
+    shapes do not fit, OptionError for a negative p or an unknown mode.
     """
     if compute_mode not in _MODES:
         raise OptionError(

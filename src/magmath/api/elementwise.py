@@ -10,7 +10,7 @@ and `at` (`arrays/ufuncs/ufunc_methods.py`).
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import factorial
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from magmath.arrays.inputs.operands import OPERANDS
 from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
 from magmath.arrays.ufuncs.output import (
+    evaluated_operands,
     exact_operands,
     require_type,
     stored,
@@ -171,11 +172,11 @@ def _with_options(
         if len(operands) == 2 and _are_numbers(*operands):  # one of them is traced
             return of_numbers(operation, *operands)
     element = None if dtype is None else as_dtype(dtype)
-    arrays: Sequence[Any] = operands
+    arrays = evaluated_operands(operation, operands, where)
     if element is not None:
-        arrays = typed_operands(operation, operands, element)
+        arrays = typed_operands(operation, arrays, element)
     elif are_plain_numbers:
-        arrays = exact_operands(operands)
+        arrays = exact_operands(arrays)
     if len(operands) == 1:
         result = unary(operation, as_array(operation, *arrays))
     else:

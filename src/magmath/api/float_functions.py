@@ -19,6 +19,7 @@ from magmath.api.elementwise import (
     exp,
     floor,
     floor_divide,
+    fmod,
     greater_equal,
     imag,
     isfinite,
@@ -284,8 +285,8 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 def modf(x: Any, /) -> tuple[Array, Array]:
     """Return the fractional and the integral part, both with the sign of x."""
     x = floating("modf", x)
-    whole = trunc(x)
-    return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), copysign(whole, x)
+    fraction = where(isinf(x), copysign(0.0, x), fmod(x, 1.0))
+    return fraction, copysign(trunc(x), x)
 
 
 @takes_selected

@@ -160,8 +160,8 @@ def lstsq(
     matrix, right, is_vector = _system("lstsq", a, b)
     tolerance = _tolerance("lstsq", matrix, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, matrix, right, tolerance, line=user_line())
-    distance = e.call("abs", e.subtract(product(matrix, x), right))
-    residuals = sum_(e.call("square", distance), (matrix.ndim - 2,))
+    squares = e.squared_sizes(e.subtract(product(matrix, x), right))
+    residuals = sum_(squares, (matrix.ndim - 2,))
     s = apply(SVDVALS, matrix, line=user_line())
     if matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]:
         residuals = slice_along(residuals, 0, 0, 0)  # as in NumPy, also for one right-hand side

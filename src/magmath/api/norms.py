@@ -36,7 +36,7 @@ def vector_norm(
     """Return the real ord-norm of the vectors along `axis`, or of all elements.
 
     ord: inf and -inf for the largest and smallest absolute value, 0 for the number of nonzero
-    elements, any other p for sum(|x|^p)^(1/p).
+    elements, any other p for sum(|x|^p)^(1/p). The gradient of an element that is 0 is 0.
     """
     a = floating("vector_norm", x).node
     axes = normalize_axes("vector_norm", axis, a.ndim)
@@ -47,17 +47,10 @@ def vector_norm(
             "; choose one of these, or use mm.linalg.matrix_norm"
         )
     if order == 2:
-        norm = e.call("root", reduce("sum", _squares(a), axes, keepdims))
+        norm = e.call("root", reduce("sum", e.squared_sizes(a), axes, keepdims))
     else:
         norm = _vector_norm(e.call("abs", a), axes, keepdims, order)
     return Array(e.astype(norm, real_dtype(a.dtype)))
-
-
-def _squares(x: Node) -> Node:
-    """Return the squares of absolute values, which are smooth at 0; half types give float32."""
-    if x.dtype.kind == "complex":
-        return _squares(e.call("real", x)) + _squares(e.call("imag", x))
-    return e.call("square", e.astype(x, compute_dtype(x.dtype)))
 
 
 def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) -> Node:
@@ -69,14 +62,25 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
     size = e.astype(size, compute_dtype(size.dtype))
     if ord in (0, 1):
         return reduce("sum", size, axes, keepdims)
-    powers = e.call("power", size, scalar(float(ord), size.dtype))
-    total = reduce("sum", powers, axes, keepdims)
+    total = reduce("sum", _powers(size, ord), axes, keepdims)
     inverse = scalar(1.0 / ord, size.dtype)
     if ord < 0:
         return e.call("power", total, inverse)
     is_zero = e.call("equal", total, constant(0, total.dtype))  # where the slope is 0
     positive = e.where(is_zero, constant(1, total.dtype), total)
     return e.where(is_zero, total, e.call("power", positive, inverse))
+
+
+def _powers(size: Node, ord: float) -> Node:
+    """Return powers of absolute values. Where the slope would be infinite, at 0 for powers below 1,
+    it is 0, as in PyTorch."""
+    exponent = scalar(float(ord), size.dtype)
+    if ord > 1:
+        return e.call("power", size, exponent)
+    is_zero = e.call("equal", size, constant(0, size.dtype))
+    positive = e.where(is_zero, constant(1, size.dtype), size)
+    at_zero = constant(0.0 if ord > 0 else INF, size.dtype)
+    return e.where(is_zero, at_zero, e.call("power", positive, exponent))
 
 
 def _extreme(

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from magmath.api.data_types import astype
-from magmath.api.elementwise import abs, divide, maximum, multiply, square, subtract
+from magmath.api.elementwise import divide, maximum, multiply, square, subtract
 from magmath.api.reductions import count_nonzero, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import reduces_selected
@@ -21,6 +21,7 @@ from magmath.core.shapes import Axis, normalize_axes, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError
 from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
 from magmath.ops.sums import broadcast_to
 
 
@@ -182,9 +183,14 @@ def _variance(
     elif mean is None:
         mean = _mean(wide, count, axis, True)
     deviation = subtract(wide, mean)
+    if where is not None:  # before they are squared: the slope of a square of nan is nan
+        mask = as_array(name, where).node
+        deviation = Array(e.where(mask, deviation.node, constant(0, deviation.dtype)))
     if x.dtype.kind == "complex":
-        deviation = abs(deviation)
-    squares = sum(square(deviation), axis=axis, keepdims=keepdims, where=where)
+        squares = Array(e.squared_sizes(deviation.node))
+    else:
+        squares = square(deviation)
+    squares = sum(squares, axis=axis, keepdims=keepdims)
     result = divide(squares, degrees)
     if name == "std":
         result = Array(e.call("root", result.node))

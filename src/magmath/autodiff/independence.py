@@ -18,9 +18,18 @@ MAX_DEPTH = 200
 """The number of operations behind which a mark is not looked for."""
 
 _OF_ALL = frozenset(("add", "subtract"))
-_OF_ONE = frozenset(("multiply", "divide"))
 _OF_FIRST = frozenset(
-    ("gradient", "stop_gradient", "astype", "negative", "conj", "reshape", "permute_dims", "sum")
+    (
+        "gradient",
+        "stop_gradient",
+        "astype",
+        "negative",
+        "conj",
+        "reshape",
+        "permute_dims",
+        "sum",
+        "divide",
+    )
 )
 _Recorded: TypeAlias = tuple[Provenance, int]
 """A step of the recipe of an evaluated array, by its position."""
@@ -54,7 +63,7 @@ def _has_mark(
         return _is_marked(inputs[0], answers, depth)
     if operation.name in _OF_ALL:
         return all(_is_marked(x, answers, depth) for x in inputs)
-    return operation.name in _OF_ONE and any(_is_marked(x, answers, depth) for x in inputs)
+    return operation.name == "multiply" and any(_is_marked(x, answers, depth) for x in inputs)
 
 
 def _computed_by(x: Node | _Recorded) -> tuple[Operation | None, Sequence[Node | _Recorded]]:

@@ -166,15 +166,16 @@ def _derivatives(
 def _propagate(
     order: Sequence[Node],
     cotangents: dict[Node, Node],
-    sources: Sequence[Node],
+    targets: Sequence[Node],
     ends: Collection[Node],
     recomputation: _Recomputation,
 ) -> None:
-    """Add the cotangents of all nodes between the sources and the nodes whose cotangents are given.
+    """Add the cotangents of all nodes between the targets, whose cotangents are wanted, and those
+    whose cotangents are given.
 
     Nothing is propagated beyond the `ends`.
     """
-    active = _depending_on(order, sources, recomputation.constants)
+    active = _depending_on(order, targets, recomputation.constants)
     branches = _Branches(order, active, ends, recomputation)
     # The cotangents of the results of loops and of functions with gradients of their own.
     results: dict[Node, dict[int, Node]] = {}

@@ -73,12 +73,10 @@ class _Batch:
         operands = [self._new[source] for source in node.inputs]
         if node.operation is BRANCH:
             return self._branch(node, operands)
-        if node.operation is WHILE:
-            self._loops[node] = batched_loop(node, operands, _results, self._size)
-            return operands[0]
-        if node.operation is SCAN:
-            self._loops[node] = batched_scan(node, operands, _results, self._size)
-            return BatchOperand(node, False, self._size)
+        if node.operation in (WHILE, SCAN):
+            of_batch_loop = batched_loop if node.operation is WHILE else batched_scan
+            self._loops[node] = of_batch_loop(node, operands, _results, self._size)
+            return BatchOperand(node, False, self._size)  # nothing reads it but LOOP_RESULT
         if node.operation is LOOP_RESULT:
             index: int = node.attributes["index"]
             return self._loops[node.inputs[0]][index]
@@ -103,8 +101,9 @@ class _Batch:
         gradients by what all examples share. If none takes it, the batch does not.
         """
         predicate, *read = operands
-        if predicate.varies and self._size:
-            read = values_of_needed_examples(read, predicate)
+        if predicate.varies:
+            if self._size:
+                read = values_of_needed_examples(read, predicate)
             predicate = BatchOperand(reduce("any", predicate.node), False, self._size)
         inside = dict(zip(node.inputs[1:], read, strict=True))
         self._branches[node] = _Batch(inside, self._streams, self._size)

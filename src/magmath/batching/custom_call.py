@@ -9,6 +9,7 @@ from magmath.batching.loop import Batched, batch_argument
 from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.graph import Node
 from magmath.ops.custom_gradients import GradientRule, custom_call, parts_of_call
+from magmath.ops.sums import sum_
 
 
 def batched_call(
@@ -16,8 +17,8 @@ def batched_call(
 ) -> BatchOperand:
     """Return a call for a batch of `size` examples.
 
-    The cotangents of all examples differ, and so do those of the arguments; autodiff adds those of
-    an argument that the examples share.
+    The cotangents of the values differ between examples. That of an argument that the examples
+    share is the sum over them: a rule has the shapes of its arguments.
     """
     rule: GradientRule = call.attributes["rule"]
     new = dict(zip(call.inputs, operands, strict=True))
@@ -27,7 +28,12 @@ def batched_call(
     leaves = dict(
         zip((*rule.value_cotangents, *rule.read), (*cotangents, *values_read), strict=True)
     )
-    computed = [x.stacked for x in batched(rule.computed, leaves, streams, size)]
+    of_examples = batched(rule.computed, leaves, streams, size)
+    differentiated = [x for x, y in zip(arguments, rule.outputs, strict=True) if y is not None]
+    computed = [
+        y.stacked if x.varies else sum_(y.stacked, 0)
+        for x, y in zip(differentiated, of_examples, strict=True)
+    ]
     whole = rule.with_computed(
         computed, [x.node for x in cotangents], [x.node for x in values_read]
     )

@@ -31,8 +31,7 @@ def of_batch(node: Node, operands: BatchOperands) -> Node:
     if rule is None:
         rule = _elementwise if node.operation.is_elementwise else one_by_one
     result = rule(node, operands)
-    size = next((x.size for x in operands), 0)
-    assert result.shape == (size, *node.shape), (node, result)
+    assert result.shape == (operands[0].size, *node.shape), (node, result)
     assert result.dtype is node.dtype, (node, result)
     return result if result.line is not None else result.at_line(node.line)
 

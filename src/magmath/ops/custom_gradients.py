@@ -25,7 +25,8 @@ class GradientRule:
 
     value_cotangents  the placeholders of the cotangents of the values
     read              the placeholders of the arrays that the rule reads
-    outputs           the cotangents of the arguments, None for an argument without a gradient
+    outputs           the cotangents of the arguments, in their shapes; None for an argument without
+                      a gradient
 
     Rules of the same structure are equal, so that calls of a function share their program.
     """

@@ -198,10 +198,11 @@ def sum_to(x: Node, shape: Shape) -> Node:
     """Sum `x` over the dimensions in which `shape` was broadcast to x's shape."""
     if x.shape == shape:
         return x
+    assert broadcast("sum_to", shape, x.shape) == x.shape, (shape, x.shape)
     extra = x.ndim - len(shape)
     stretched = [d for d in range(extra, x.ndim) if shape[d - extra] == 1 and x.shape[d] != 1]
     axes = (*range(extra), *stretched)
-    return reshape(sum_(x, axes), shape) if axes else reshape(x, shape)
+    return reshape(sum_(x, axes), shape)
 
 
 # broadcasts ---------------------------------------------------------------------------------

@@ -100,7 +100,11 @@ def _call_chosen(
 def _shapes_only(
     function: Callable[..., Any], operands: Sequence[Any]
 ) -> tuple[list[Node], Tree] | None:
-    """Return the results of a function without their values; None if it reads values."""
+    """Return the results of a function without their values.
+
+    None if it cannot be traced: it reads values, contains a `while_loop`, or updates arrays from
+    outside. Within a compiled function these raise.
+    """
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
     try:

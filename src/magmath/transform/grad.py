@@ -355,11 +355,14 @@ def argument(name: str, value: Any, position: int, *, is_real: bool = False) -> 
         value = value.converted()
     array = asarray(value) if is_number(value) else as_array(name, value)
     if not (array.dtype.is_floating or (array.dtype.kind == "complex" and not is_real)):
-        others = "" if is_real else ", or name other arguments by argnums"
+        remedy = "convert it with mm.astype(x, mm.float32)"
+        if array.dtype.kind == "complex":
+            remedy = "differentiate by the real and imaginary parts"
+        elif not is_real:
+            remedy += ", or name other arguments by argnums"
         raise DTypeError(
             f"{name}: argument {position} has an array of type {array.dtype}; a gradient "
-            f"needs {'real ' * is_real}floating point; convert it with "
-            f"mm.astype(x, mm.float32){others}"
+            f"needs {'real ' * is_real}floating point; {remedy}"
         )
     node = apply(e.ARGUMENT, array.node, line=user_line())
     return Array(session.argument_leaf(node) or node)

@@ -10,10 +10,10 @@ JAX's.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from magmath.api.creation import asarray, eye, zeros_like
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.reductions import sum
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
 from magmath.engine.lifetimes.kept_expressions import keeping_expressions
@@ -38,6 +37,9 @@ from magmath.transform.grad import Argnums, argument, argument_positions, grad
 from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
 
+Product: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""Weights of results → the products with the transposed Jacobian, one for each source."""
+
 
 def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """Return the result of a function, and the function that multiplies by its transposed Jacobian.
@@ -51,43 +53,26 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     cotangents of another shape or nesting.
     """
     require_function("vjp: needs a function", function)
-    tree = flatten(args)[1]
-    arrays = [
-        argument("vjp", value, i, is_real=True)
-        for i, entry in enumerate(args)
-        for value in flatten(entry)[0]
-    ]
-    nodes = [array.node for array in arrays]
-    with keeping_expressions() as expressions:
-        outputs = function(*unflatten(tree, arrays))
-        del arrays
-        results, nesting = _results("vjp", function, outputs)
-    placeholders = [placeholder(y.shape, y.dtype) for y in results]
-
-    @cache
-    def products() -> list[Node]:
-        """Return the products with placeholders for the cotangents, which count as constants even
-        if they depend on the arguments."""
-        assert expressions is not None, "the operands exist as long as this function"
-        total = _inner(results, [Array(x) for x in placeholders])
-        return gradients(total.node, nodes, check_independence=False)
+    call = _Call("vjp", function, dict(enumerate(args)))
+    multiplied = call.transposed(call.results)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         weights, given_nesting = flatten(cotangents)
-        if given_nesting != nesting or any(
-            as_array("vjp", w).shape != y.shape for w, y in zip(weights, results, strict=False)
+        if given_nesting != call.nesting or any(
+            as_array("vjp", w).shape != y.shape for w, y in zip(weights, call.results, strict=False)
         ):
             raise ShapeError(
                 f"vjp: the cotangents must be nested and shaped like the outputs, which have "
-                f"shapes {_shapes(results)}, was given {_shapes(weights)}; pass an array for each "
-                f"output"
+                f"shapes {_shapes(call.results)}, was given {_shapes(weights)}; pass an array for "
+                f"each output"
             )
-        values = [as_array("vjp", w).astype(y.dtype).node for w, y in zip(weights, results)]  # noqa: B905
-        derivatives = substituted(products(), dict(zip(placeholders, values, strict=True)))
-        gradients_of_arguments: tuple[Any, ...] = unflatten(tree, [Array(x) for x in derivatives])
+        values = [
+            as_array("vjp", w).astype(y.dtype) for w, y in zip(weights, call.results, strict=True)
+        ]
+        gradients_of_arguments: tuple[Any, ...] = unflatten(call.tree, multiplied(values))
         return gradients_of_arguments
 
-    return outputs, pullback
+    return call.outputs, pullback
 
 
 def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -96,7 +81,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
 
     `outputs, derivative = mm.jvp(f, (x, y), (dx, dy))`. primals and tangents are tuples with an
     entry for each argument, nested and shaped alike; the derivative is nested and shaped like the
-    outputs. f is called twice, and must not draw random numbers or assign variables.
+    outputs. f is called once.
 
     Raises as `vjp`.
     """
@@ -107,33 +92,23 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
                 f"jvp: {name} are a tuple with an entry for each argument, was given "
                 f"{described(entries)}; write mm.jvp(f, (x,), (dx,))"
             )
-    computed = _updating_nothing(function)
-    primals = tuple([_arrays("jvp", x) for x in primals])
     directions, directions_tree = flatten(tuple(tangents))
-    points, tree = flatten(primals)
+    points, tree = flatten(tuple(primals))
     if directions_tree != tree or any(
-        as_array("jvp", t).shape != as_array("jvp", x).shape
-        for t, x in zip(directions, points, strict=False)
+        as_array("jvp", t).shape != np.shape(x) for t, x in zip(directions, points, strict=False)
     ):
         raise ShapeError(
             f"jvp: the tangents must be nested and shaped like the primals, which have shapes "
             f"{_shapes(points)}, was given {_shapes(directions)}; pass a tuple with a tangent for "
             f"each argument"
         )
-    outputs = computed(*primals)
-    results, nesting = _results("jvp", function, outputs)
-
-    def along(weights: list[Array]) -> Array:
-        """Return the product of tangents, Jacobian and weights, which is linear in the weights."""
-
-        def weighted(*args: Any) -> Array:
-            return _inner(flatten(computed(*args))[0], weights)
-
-        derivatives = grad(weighted, argnums=tuple(range(len(primals))))(*primals)
-        return _inner(flatten(derivatives)[0], directions)
-
-    derivative = grad(along)([zeros_like(y) for y in results])
-    return outputs, unflatten(nesting, derivative)
+    call = _Call("jvp", function, dict(enumerate(primals)))
+    multiplied = call.transposed(call.results)
+    # The products with the transposed Jacobian are linear in the weights.
+    derivative = grad(lambda weights: _inner(multiplied(weights), directions))(
+        [zeros_like(y) for y in call.results]
+    )
+    return call.outputs, unflatten(call.nesting, derivative)
 
 
 def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
@@ -142,33 +117,35 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
     `mm.jacobian(f)(x)` has the shape of f(x), followed by that of x. `argnums` is the position of
     an argument, or a tuple of positions, for which the result is a tuple. Nested results and
     arguments give nested arrays: those of the arguments within those of the results, as in JAX. f
-    is called once for each array that it returns, and once before for their shapes; the cost is
-    that of a batch of gradients, as many as the result or twice the arguments have elements.
+    is called once, so that all derivatives are those for the same random numbers; the cost is that
+    of a batch of gradients, as many as the result or twice the arguments have elements.
 
     Raises as `vjp`.
     """
     require_function("jacobian: needs a function", function)
-    computed = _updating_nothing(function)
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         chosen = argument_positions("jacobian", argnums, len(args))
-        args = tuple([_arrays("jacobian", x) if i in chosen else x for i, x in enumerate(args)])
-        results, nesting = _results("jacobian", function, computed(*args, **kwargs))
-        leaves = flatten(tuple([args[i] for i in chosen]))[0]
-        sources = [as_array("jacobian", x) for x in leaves]
-        size = builtins.sum([x.size for x in sources])
+        given = {i: args[i] for i in chosen}
+        args, kwargs = with_own_handles((args, kwargs))
 
-        def result(index: int) -> Callable[..., Array]:
-            return lambda *arguments: flatten(computed(*arguments, **kwargs))[0][index]
+        def called(*values: Any) -> Any:
+            by_position = dict(zip(given, values, strict=True))
+            return function(*[by_position.get(i, x) for i, x in enumerate(args)], **kwargs)
 
-        # A product with the Jacobian costs about two with the transposed one.
-        parts = [
-            _columns(result(i), argnums, args, sources, y)
-            if 2 * size < y.size
-            else _rows(result(i), argnums, args, y)
-            for i, y in enumerate(results)
-        ]
-        return unflatten(nesting, parts)
+        call = _Call("jacobian", function, given, called)
+        size = builtins.sum([x.size for x in call.sources])
+
+        def derivatives(y: Array) -> Any:
+            multiplied = call.transposed([y])
+            # A product with the Jacobian costs about two with the transposed one.
+            is_tall = 2 * size < y.size
+            parts = _columns(multiplied, call.sources, y) if is_tall else _rows(multiplied, y)
+            by_position = dict(zip(given, unflatten(call.tree, parts), strict=True))
+            of_arguments = tuple([by_position[i] for i in chosen])
+            return of_arguments if isinstance(argnums, Iterable) else of_arguments[0]
+
+        return unflatten(call.nesting, [derivatives(y) for y in call.results])
 
     result: Callable[..., Any] = named(transformed, "jacobian", function)
     return result
@@ -186,58 +163,73 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     return result
 
 
-def _arrays(name: str, value: Any) -> Any:
-    """Return an argument with arrays in place of numbers. Raises DTypeError for complex arrays."""
-    leaves, tree = flatten(value)
-    arrays = [asarray(x) if is_number(x) else as_array(name, x) for x in leaves]
-    for x in arrays:
-        if x.dtype.kind == "complex":
-            raise DTypeError(
-                f"{name}: needs real floating point, was given {x.dtype}; "
-                f"differentiate by the real and imaginary parts"
-            )
-    return unflatten(tree, [Array(x.node) for x in arrays])
+@final
+class _Call:
+    """A call of a function that is differentiated by arrays of its arguments.
+
+    sources   the nodes of these arrays
+    tree      how they are nested
+    outputs   what the function returned
+    results   the arrays of the outputs, with handles of their own
+    nesting   how they are nested
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Mapping[int, Any],
+        called: Callable[..., Any] | None = None,
+    ) -> None:
+        """Call a function with arguments, given by their positions; by `called`, if it has others
+        too."""
+        arrays = [
+            argument(name, x, position, is_real=True)
+            for position, value in args.items()
+            for x in flatten(value)[0]
+        ]
+        self.sources = [x.node for x in arrays]
+        self.tree = flatten(tuple(args.values()))[1]
+        with keeping_expressions() as self._expressions:
+            self.outputs = (called or function)(*unflatten(self.tree, arrays))
+            del arrays
+        results, self.nesting = _results(name, function, self.outputs)
+        self.results = [Array(y.node) for y in results]
+
+    def transposed(self, results: Sequence[Array]) -> Product:
+        """Return the function that multiplies by the transposed Jacobian of some of the results: by
+        weights in their shapes and types."""
+        placeholders = [placeholder(y.shape, y.dtype) for y in results]
+
+        @cache
+        def products() -> list[Node]:
+            """Return the products with placeholders for the weights, which count as constants even
+            if they depend on the arguments."""
+            total = _inner(results, [Array(x) for x in placeholders])
+            return gradients(total.node, self.sources, check_independence=False)
+
+        def multiplied(weights: Sequence[Array]) -> list[Array]:
+            values = [weight.node for weight in weights]
+            images = dict(zip(placeholders, values, strict=True))
+            return [Array(x) for x in substituted(products(), images)]
+
+        return multiplied
 
 
-def _updating_nothing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose updates in place of arguments stay inside: it is called several times
-    with the same arrays."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = with_own_handles((args, kwargs))
-        return function(*args, **kwargs)
-
-    return called
-
-
-def _rows(function: Callable[..., Array], argnums: Argnums, args: Any, y: Array) -> Any:
-    """Return the derivatives of a function with one result, of the shape and type of y, from the
-    products of unit vectors and the Jacobian."""
-
-    def row(weight: Array) -> Any:
-        return grad(lambda *values: sum(function(*values) * weight), argnums=argnums)(*args)
-
+def _rows(multiplied: Product, y: Array) -> list[Array]:
+    """Return the derivatives of a result y by each source, from the products of unit vectors and
+    the Jacobian."""
     unit_vectors = reshape(eye(y.size, dtype=y.dtype), (y.size, *y.shape))
-    derivatives, tree = flatten(vmap(row)(unit_vectors))
-    return unflatten(tree, [reshape(x, (*y.shape, *x.shape[1:])) for x in derivatives])
+    derivatives = vmap(lambda weight: multiplied([weight]))(unit_vectors)
+    return [reshape(x, (*y.shape, *x.shape[1:])) for x in derivatives]
 
 
-def _columns(
-    function: Callable[..., Array], argnums: Argnums, args: Any, sources: Sequence[Array], y: Array
-) -> Any:
-    """Return the derivatives of a function with one result, of the shape and type of y, by the
-    sources, the arrays of the arguments `argnums`, from the products of the Jacobian and unit
-    vectors."""
-    trees = []
+def _columns(multiplied: Product, sources: Sequence[Node], y: Array) -> list[Array]:
+    """Return the derivatives of a result y by each source, from the products of the Jacobian and
+    unit vectors."""
 
     def column(directions: list[Array]) -> Any:
-        def along(weight: Array) -> Array:
-            product = grad(lambda *values: sum(function(*values) * weight), argnums=argnums)(*args)
-            derivatives, tree = flatten(product)
-            trees.append(tree)
-            return _inner(derivatives, directions)
-
-        return grad(along)(zeros_like(y))
+        return grad(lambda weight: _inner(multiplied([weight]), directions))(zeros_like(y))
 
     sizes = [x.size for x in sources]
     ends = list(accumulate(sizes))
@@ -247,11 +239,10 @@ def _columns(
         for x, span in zip(sources, spans, strict=True)
     ]
     columns = moveaxis(vmap(column)(unit_vectors), 0, -1)
-    parts = [
+    return [
         reshape(columns[..., span], (*y.shape, *x.shape)).astype(x.dtype)
         for x, span in zip(sources, spans, strict=True)
     ]
-    return unflatten(trees[-1], parts)
 
 
 def _results(name: str, function: Callable[..., Any], outputs: Any) -> tuple[list[Array], Any]:
@@ -275,7 +266,7 @@ def _shapes(arrays: Sequence[Any]) -> str:
     return str([np.shape(x) for x in arrays])
 
 
-def _inner(xs: list[Any], ys: list[Any]) -> Array:
+def _inner(xs: Sequence[Any], ys: Sequence[Any]) -> Array:
     """Return the sum of the products of the elements of two lists of arrays; 0 for empty lists."""
     terms = [sum(x * y) for x, y in zip(xs, ys, strict=True)]
     return builtins.sum(terms[1:], terms[0]) if terms else asarray(0.0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import Tree, flatten
 from magmath.errors import DTypeError, OptionError, ShapeError
@@ -39,8 +40,9 @@ def state_of(value: Any) -> Array:
 def checked_states(name: str, returned: Any, tree: Tree, states: Sequence[Array]) -> list[Node]:
     """Return the nodes of the arrays that the body of a loop returned.
 
-    Raises OptionError, ShapeError or DTypeError if their structure, shapes or types are not those
-    of the states.
+    A Python number becomes an array of the state's type, unless its kind is more general. Raises
+    OptionError, ShapeError or DTypeError if their structure, shapes or types are not those of the
+    states.
     """
     leaves, returned_tree = flatten(returned)
     if returned_tree != tree:
@@ -68,5 +70,5 @@ def _counted(count: int) -> str:
 
 def _next_state(name: str, value: Any, state: Array) -> Array:
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        return asarray(value, dtype=state.dtype)
+        return Array(written_operand(state.dtype, value, name))
     return as_array(name, value)

@@ -33,10 +33,10 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     `value` is an array, or lists, tuples and dictionaries of arrays, or None for a body that only
     assigns variables; `body` is traced once and must keep structure, shapes and types. The steps
     run as one program, in place, on the workers: one message for all of them, and native code if
-    there are many. `i` counts as a Python number. The gradient of a long loop is a loop too. A
-    compiled function runs a long loop as a program of its own; short ones, and those within other
-    transformations, are unrolled. Gradients of loops that assign variables or draw random numbers
-    unroll them, up to 20,000 operations in total.
+    there are many. `i` is a Python integer, or counts as one. The gradient of a long loop is a loop
+    too. A compiled function runs a long loop as a program of its own; short ones, and those within
+    other transformations, are unrolled. Gradients of loops that assign variables or draw random
+    numbers unroll them, up to 20,000 operations in total.
 
     Raises ShapeError, DTypeError or OptionError if the body changes shapes, types or structure.
     Name and semantics are JAX's.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,7 +10,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
 from magmath.graph import Node, collecting_new_nodes, topological
-from magmath.graph.graph import topological_until
+from magmath.graph.graph import dependents, topological_until
 from magmath.ops.leaves import is_known_number
 from magmath.ops.recomputation import checkpoint
 from magmath.transform.function_argument import named, require_function, with_keywords_last
@@ -47,17 +47,18 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
             traced = trace_function("remat", with_keywords_last(function), tree, inputs)
         traced.check_reads("remat")
         sources = [*arguments, *_draws(traced.results, traced.drawn)]
-        if arguments:
-            captured = _captured(traced.results, sources)
-        else:
-            sources, captured = _read(traced.results, new_nodes.difference(sources)), []
+        if not arguments:
+            sources = _read(traced.results, new_nodes.difference(sources))
+        order = topological(traced.results, pending=True)
+        varying = dependents(order, sources)
+        captured = _captured(order, sources, varying) if arguments else []
         nodes, assigned = traced.applied(arguments)
         recomputed_from = tuple([arguments.get(x, x) for x in sources])
         arrays = [
             Array(checkpoint(node, recomputed_from, tuple(captured)))
-            if node.dtype.kind in ("float", "complex")
+            if result in varying and _has_gradient(result)
             else Array(node)
-            for node in nodes
+            for result, node in zip(traced.results, nodes, strict=True)
         ]
         assign_all(assigned)
         return traced.unflattened(arrays)
@@ -82,17 +83,15 @@ def _read(results: Sequence[Node], new_nodes: Collection[Node]) -> list[Node]:
     return [node for node in order if node not in computed and not is_known_number(node)]
 
 
-def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
-    """Return the nodes that a function reads that may have a gradient, and do not depend on the
-    sources from which it is recomputed."""
-    varying = set(sources)
-    captured: dict[Node, None] = {}
-    for node in topological(results, pending=True):
-        if node in varying or varying.isdisjoint(node.inputs):
-            continue
-        varying.add(node)
-        for source in node.inputs:
-            has_gradient = source.dtype.kind in ("float", "complex") and not is_known_number(source)
-            if source not in varying and has_gradient:
-                captured[source] = None
-    return list(captured)
+def _captured(
+    order: Sequence[Node], sources: Collection[Node], varying: Container[Node]
+) -> list[Node]:
+    """Return the nodes that the `varying` nodes of a function read, that may have a gradient, and
+    that do not depend on the sources from which it is recomputed."""
+    computed = [node for node in order if node in varying and node not in sources]
+    read = dict.fromkeys([x for node in computed for x in node.inputs])
+    return [x for x in read if x not in varying and _has_gradient(x) and not is_known_number(x)]
+
+
+def _has_gradient(node: Node) -> bool:
+    return node.dtype.kind in ("float", "complex")

@@ -167,7 +167,7 @@ class _LoopProgram:
         images |= {x: row_of(data.node, number) for x, data in zip(step.rows, rows, strict=True)}
         assigned = self._trace.assigned
         outputs = substituted([*step.following, *step.collected, *assigned.values()], images)
-        _evaluate_invariant(outputs, [*self._data])
+        _evaluate_invariant(outputs, [*self._data], step.number.sequence_number)
         count, last = len(initial), len(outputs) - len(assigned)
         following, collected, values = outputs[:count], outputs[count:last], outputs[last:]
         collectors = [self._new_leaf(zeros((steps, *x.shape), dtype=x.dtype)) for x in collected]
@@ -222,8 +222,9 @@ class _LoopProgram:
         return [self._graph.leaves[i] for i in positions]
 
 
-def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node]) -> None:
-    """Compute loop-invariant expressions of arrays, which may be defined outside the loop.
+def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node], first: int) -> None:
+    """Compute loop-invariant expressions of arrays, and those that are defined outside the loop:
+    before this sequence number.
 
     They are computed once, and gradients with respect to them go through their values.
     """
@@ -239,7 +240,8 @@ def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node]) -> None:
         node
         for node in order
         if node in read and node not in varying and node.value is None and node.inputs
-        and node.dtype.kind in ("float", "complex") and _reads_arrays(node)
+        and node.dtype.kind in ("float", "complex")
+        and (node.sequence_number < first or _reads_arrays(node))
     ]  # fmt: skip
     _evaluate(invariant)
 

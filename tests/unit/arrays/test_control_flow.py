@@ -176,6 +176,23 @@ def test_gradients_go_through_random_loops() -> None:
     assert float(mm.grad(y, x)) == pytest.approx(drawn, rel=1e-5)
 
 
+def test_gradients_of_loops_that_draw_by_arrays_without_values(every_pool: object) -> None:
+    """Arrays that only creation functions and numbers have made are not computed yet."""
+
+    def looped(x: mm.Array) -> mm.Array:
+        return mm.fori_loop(0, 4, lambda i, z: z + x * mm.random.normal(shape=3), mm.zeros(3))
+
+    def of_expression() -> mm.Array:
+        x = mm.ones(3) * 1.0
+        return mm.grad(mm.sum(looped(x)), x)
+
+    for found in (lambda: mm.grad(lambda x: mm.sum(looped(x)))(mm.ones(3)), of_expression):
+        mm.random.seed(1)
+        drawn = looped(mm.ones(3)).numpy()
+        mm.random.seed(1)
+        check(found(), drawn)
+
+
 def test_gradients_of_long_loops_that_draw_are_refused() -> None:
     x = mm.asarray(1.0)
     y = mm.fori_loop(0, MAX_LENGTH + 1, lambda i, z: z * x + mm.random.normal(shape=()), x)

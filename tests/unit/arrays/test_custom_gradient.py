@@ -144,6 +144,36 @@ def test_nested_arguments_and_several_results(wrapped: Wrapped, kind: str) -> No
         same(ours(), derived())
 
 
+@pytest.mark.parametrize("outer", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("inner", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("sizes", [(3, 3), (3, 2)])
+def test_batches_of_batches_that_share_arguments(
+    outer: Any, inner: Any, sizes: tuple[int, int], wrapped: Wrapped
+) -> None:
+    def derived(a: Any, b: Any) -> Any:
+        return mm.sum(a * b**2)
+
+    @mm.custom_gradient
+    def ours(a: Any, b: Any) -> Any:
+        return derived(a, b), lambda g: (g * b**2, 2 * g * a * b)
+
+    draw = np.random.default_rng(1)
+    batches = [
+        [size for size, axes in zip(sizes, (outer, inner), strict=True) if axes[i] == 0]
+        for i in (0, 1)
+    ]
+    a, b = (mm.asarray(draw.normal(size=(*batch, 4))) for batch in batches)
+    factors = mm.asarray(draw.normal(size=sizes))
+
+    def slopes(f: Any) -> Any:
+        pairs = mm.vmap(mm.vmap(f, inner), outer)
+        total = mm.grad(lambda a, b: mm.sum(pairs(a, b) * factors), argnums=(0, 1))
+        squares = mm.grad(lambda a, b: sum(mm.sum(x**2) for x in total(a, b)), argnums=(0, 1))
+        return lambda a, b: [*total(a, b), *squares(a, b)]
+
+    same(wrapped(slopes(ours))(a, b), wrapped(slopes(derived))(a, b))
+
+
 @in_all_pools
 def test_derivatives_of_all_kinds(wrapped: Wrapped) -> None:
     """Products, matrices, loops (also long ones, which run as loops), third derivatives."""

@@ -25,6 +25,18 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda x: mm.sum(mm.linalg.vector_norm(x + 1, axis=1, ord=-1)),
         lambda t: VECTOR(t + 1, dim=1, ord=-1).sum(),
     ),
+    "roots": (
+        lambda x: mm.sum(mm.linalg.vector_norm(x, axis=1, ord=0.5)),
+        lambda t: VECTOR(t, dim=1, ord=0.5).sum(),
+    ),
+    "harmonic with zeros": (
+        lambda x: mm.sum(mm.linalg.vector_norm(x, axis=1, ord=-1)),
+        lambda t: VECTOR(t, dim=1, ord=-1).sum(),
+    ),
+    "distances": (
+        lambda x: mm.sum(mm.cdist(x, x[1:] * 2 + 1, p=0.5)),
+        lambda t: torch.cdist(t, t[1:] * 2 + 1, p=0.5).sum(),
+    ),
     "std": (
         lambda x: mm.sum(mm.std(x, axis=1)),
         lambda t: torch.std(t, dim=1, unbiased=False).sum(),
@@ -45,6 +57,31 @@ def test_zero_rows(name: str, factor: float, kind: tuple[str, int]) -> None:
         actual, slope = mm.value_and_grad(ours)(mm.asarray(data))
         np.testing.assert_allclose(float(actual), value.item(), rtol=1e-12)
         np.testing.assert_allclose(slope.numpy(), known.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("other", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+@pytest.mark.parametrize("factor", [1.0, 1 + 2j])
+def test_deviations_of_some_elements(name: str, factor: complex, other: float) -> None:
+    """Gradients are those of the deviation of these elements alone, whatever the others are."""
+    values = np.array([[1.0, 2.0, 6.0, 3.0], [0.5, 0.0, 1.0, 4.0]])
+    mask = np.array([[True, True, False, True], [False, True, True, True]])
+    alone = getattr(mm, name.removeprefix("nan"))
+    given = np.where(mask, values, other)
+    if name.startswith("nan"):
+        mask = ~np.isnan(given)
+    options = {} if name.startswith("nan") else {"where": mm.asarray(mask)}
+    if not (np.isnan(other) or options):
+        return
+
+    def total(x: mm.Array) -> mm.Array:
+        return mm.sum(getattr(mm, name)(x * factor, axis=1, **options))
+
+    found = mm.grad(total)(mm.asarray(given)).numpy()
+    for row, chosen, slope in zip(values, mask, found, strict=True):
+        known = mm.grad(lambda x: alone(x * factor))(mm.asarray(row[chosen]))
+        np.testing.assert_allclose(slope[chosen], known.numpy(), rtol=1e-12)
+        assert not slope[~chosen].any()
 
 
 def test_a_penalty_on_gradients_of_a_norm() -> None:

@@ -50,6 +50,18 @@ FUNCTIONS: dict[str, tuple[Function, list[float]]] = {
     "softmax": (lambda x: F.softmax(x)[0], [0, 0, 0]),
     "logaddexp": (lambda x: mm.logaddexp(x[0], x[1]), [0, 0]),
     "variance": (mm.var, [1, 1, 1]),
+    "variance of complex numbers": (lambda x: mm.var(x * (1 + 2j)), [1, 1, 1]),
+    "variance of some": (
+        lambda x: mm.var(x * (1 + 2j), where=mm.asarray([True, False, True])),
+        [1, 1, 1],
+    ),
+    "residuals": (lambda x: mm.linalg.lstsq(mm.ones((3, 1)), x)[1].sum(), [1, 1, 1]),
+    "residuals of complex numbers": (
+        lambda x: mm.linalg.lstsq(mm.ones((3, 1)) + 0j, x * (1 + 2j))[1].sum(),
+        [1, 1, 1],
+    ),
+    "power": (lambda x: x[0] ** x[1], [2, 0]),
+    "fractional parts": (lambda x: (mm.modf(x)[0] ** 2 + mm.modf(x)[0]).sum(), [0, 1.5, -0.5]),
     "einsum": (lambda x: mm.einsum("i,i,i->", x, x, x), [0, 1]),
     "matrix power": (lambda x: mm.linalg.matrix_power(_square(x), 3).sum(), [0, 0, 0, 0]),
     "inverse": (lambda x: mm.linalg.inv(_square(x) + mm.eye(2)).sum(), [0, 0, 0, 0]),

@@ -15,6 +15,7 @@ from arrays import check
 from engines import current
 from executors import NativeWherePossible, use_native_code
 from magmath.autodiff import reverse_mode, source_expression
+from magmath.autodiff.independence import is_independent
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.program.arena import arrange
 from magmath.transform.compiled import _CompiledFunction
@@ -185,6 +186,17 @@ def test_variables_that_are_not_read_have_gradient_zero() -> None:
     assert list(mm.value_and_grad(lambda: mm.sum(v), v)[1].keys()) == [v]
 
 
+def test_multiples_of_gradients_by_what_is_not_read() -> None:
+    """A quotient is one if its dividend is."""
+    v, w = mm.variable("v", X), mm.variable("w", W)
+    _, slopes = mm.value_and_grad(lambda: mm.sum(v**2), [v, w])
+    unread, read = slopes[w], slopes[v]
+    for multiple in (2.0 * unread, unread / 2.0, -unread + unread, unread / unread):
+        assert is_independent(multiple.node)
+    for other in (1.0 / unread, read / 2.0, mm.sum(read) + unread):
+        assert not is_independent(other.node)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_after_a_value_was_printed(compiled: bool) -> None:
     v = mm.variable("v", X)
@@ -345,6 +357,27 @@ def test_remat_of_functions_that_assign_and_of_closures() -> None:
     check(slopes[v], 2 * np.tanh(X) * (1 - np.tanh(X) ** 2))
     assert int(count) == 1
     check(value, (np.tanh(X) ** 2).sum())
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, mm.compile])
+def test_results_of_remat_that_depend_on_captured_arrays_only(wrap: Callable[..., Any]) -> None:
+    """A penalty on weights beside the result of a layer, alone, or of an argument of integers."""
+    w, x, number = mm.asarray(W), mm.asarray(X), mm.asarray(2)
+
+    def slope(w: mm.Array, remat: Callable[..., Any]) -> mm.Array:
+        layer = remat(lambda x: (mm.tanh(x @ w), mm.sum(w**2), w))
+        alone = remat(lambda n: {"cubes": mm.sum(w**3), "number": n})
+
+        def loss() -> mm.Array:
+            y, penalty, same = layer(x)
+            return mm.sum(y) + penalty + mm.sum(same**4) + alone(number)["cubes"]
+
+        return mm.grad(loss(), w)
+
+    found, known = [wrap(lambda w, f=f: slope(w, f))(w) for f in (mm.remat, lambda f: f)]
+    check(found, known.numpy())
+    mapped = mm.vmap(mm.remat(lambda x: (x, mm.sum(w))), out_axes=(0, None))(x)
+    check(mapped[1], W.sum())
 
 
 TRANSFORMED: dict[str, Callable[[Any], Callable[[mm.Array], mm.Array]]] = {

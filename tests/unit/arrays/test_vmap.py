@@ -343,6 +343,18 @@ def test_no_examples() -> None:
     assert [x.shape for x in result] == [(0, 4), (0, 3)]
 
 
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_gradients_of_branches_of_any_number_of_examples(size: int) -> None:
+    def total(w: mm.Array, xs: mm.Array) -> mm.Array:
+        chosen = mm.vmap(lambda x: mm.cond(x > 1, lambda: mm.sum(w * x), lambda: mm.sum(w**2)))
+        return mm.sum(chosen(xs))
+
+    for function in (mm.grad(total), mm.compile(mm.grad(total))):
+        found = function(mm.asarray([1.0, 2.0]), mm.arange(size, dtype=mm.float32))
+        expected = sum([x if x > 1 else 2 * np.array([1.0, 2.0]) for x in range(size)], np.zeros(2))
+        np.testing.assert_allclose(found.numpy(), expected)
+
+
 MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.vmap(lambda x: x)(3.0), ShapeError, r"vmap: .*3\.0.*no axis 0.*in_axes"),
     (lambda: mm.vmap(lambda x: x)(mm.ones(())), ShapeError, r"vmap: .*shape \(\).*in_axes"),

@@ -91,6 +91,27 @@ def mask_of(operation: str, where: Any, shape: Shape) -> Node:
     return mask
 
 
+def evaluated_operands(operation: str, operands: Sequence[Any], where: Any) -> Sequence[Any]:
+    """Return operands of an element-wise function that is evaluated only where a mask is true.
+
+    It computes the other elements too, of operands that are 1 there: the operands of the caller
+    neither fail nor make gradients nan.
+    """
+    if where is True:
+        return operands
+    return [_or_one(operation, x, where) if _is_array(x) else x for x in operands]
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or (isinstance(x, Array) and not x.is_weak)
+
+
+def _or_one(operation: str, x: Any, where: Any) -> Array:
+    """Return an array where a mask is true, elsewhere 1."""
+    node = as_array(operation, x).node
+    return Array(_masked(operation, node, where, constant(1, node.dtype)))
+
+
 def typed_operands(operation: str, operands: Sequence[Any], dtype: DType) -> list[Any]:
     """Return the operands of an element-wise function whose result is to have a type, in that type.
 
@@ -154,6 +175,7 @@ def _with_options(function: Callable[..., Array], typed: int | None) -> Callable
         if len(arguments) == operands + 1 and out is None:
             *first, out = arguments
             arguments = tuple(first)
+        arguments = tuple(evaluated_operands(name, arguments, where))
         if dtype is not None:
             element = as_dtype(dtype)
             converted = typed_operands(name, arguments[:typed], element)
@@ -193,7 +215,7 @@ def takes_two_outs(operands: int) -> Callable[[Callable[..., Any]], Any]:
                 if all(map(is_number, values)):
                     return number_result(name, values)  # type: ignore[no-any-return]
                 return function(*values)
-            results = function(*exact_operands(values))
+            results = function(*exact_operands(evaluated_operands(name, values, where)))
             return (
                 stored(name, results[0], first, where),
                 stored(name, results[1], second, where),

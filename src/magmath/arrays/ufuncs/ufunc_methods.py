@@ -319,6 +319,7 @@ class _UfuncMethods:
         self, x: Node, axis: Axis, keepdims: bool, start: Node, mask: Node
     ) -> Array:
         (d,) = self._one_axis(axis, x)
+        x = e.where(mask, x, constant(1, x.dtype))  # the others make no gradient nan
         result = broadcast_to(start, reduced_shape(x.shape, (d,), True))
         for i in range(x.shape[d]):
             joined = self._combine(result, slice_along(x, d, i, i + 1))

@@ -12,6 +12,7 @@ from magmath.ops.elementwise.node_functions import (
     negative,
     real,
     sqrt,
+    squared_sizes,
     subtract,
     where,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "negative",
     "real",
     "sqrt",
+    "squared_sizes",
     "subtract",
     "where",
 ]

@@ -98,8 +98,11 @@ def power_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangents of x**y; a known number y has none."""
     x, y = node.inputs
     one, zero, zero_exponent = constant_like(1, x), constant_like(0, x), constant_like(0, y)
-    # x**0 is 1 even at x = 0
-    exponent = where(call("equal", y, zero_exponent), zero_exponent, y - 1)
+    is_one = call("equal", y, zero_exponent)  # also at x = 0
+    if not is_known_number(y):  # the slope 0 has the derivative 1 / x by y, where this is finite
+        is_finite = call("isfinite", 1 / x)
+        is_one = call("logical_and", is_one, call("logical_not", is_finite))
+    exponent = where(is_one, zero_exponent, y - 1)
     by_x = g * (y * x**exponent)
     if is_known_number(y):
         return by_x, None
@@ -113,8 +116,8 @@ def power_vjp(node: Node, g: Node) -> Gradients:
 def extremum_vjp(comparison: str) -> Vjp:
     """Return the vjp of an extremum: at ties each operand gets half of the cotangent.
 
-    The gradient of relu, the maximum with the constant 0, is 0 at 0. It reads the result, which
-    later layers need anyway.
+    The maximum with a `constant` 0, which only `relu` makes, has gradient 0 at 0; it reads the
+    result, which later layers need anyway. A user's 0 is a `scalar`: the gradient there is 1/2.
     """
     opposite = "less" if comparison == "greater" else "greater"
 
@@ -146,24 +149,28 @@ def clamp_vjp(within: str, beyond: str) -> Vjp:
 def atan2_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangents of the angle of (x, y), 0 at the origin."""
     y, x = node.inputs
-    scale = g / _nonzero(square(x) + square(y))
-    return scale * x, -(scale * y)
+    length = _nonzero(call("hypot", x, y))  # whose square may overflow
+    scale = g / length
+    return scale * (x / length), -(scale * (y / length))
 
 
 def hypot_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangents of √(x² + y²), 0 at the origin."""
     x, y = node.inputs
-    scale = g / _nonzero(node)
-    return scale * x, scale * y
+    length = _nonzero(node)  # g / length may be too small for a half type, x / length is not
+    return g * (x / length), g * (y / length)
 
 
 def logaddexp_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangents by logistic functions of x - y and y - x.
 
-    They do not read the result, so a gradient alone computes no logarithm.
+    They do not read the result, so a gradient alone computes no logarithm. The difference of equal
+    infinities is 0: the logarithm of 0 + 0 has gradients, which are multiplied by 0 later.
     """
     x, y = node.inputs
-    return g * _logistic(x - y), g * _logistic(y - x)
+    are_infinite = call("logical_and", call("equal", x, y), call("isinf", x))
+    difference = where(are_infinite, constant_like(0, x), x - y)
+    return g * _logistic(difference), g * _logistic(-difference)
 
 
 def _logistic(x: Node) -> Node:

@@ -7,7 +7,7 @@ it is loaded.
 
 from __future__ import annotations
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.type_aliases import Number
 from magmath.graph import Node, Operation, apply, apply_to
 from magmath.graph.arithmetic import define_operators
@@ -65,6 +65,16 @@ def conj(x: Node) -> Node:
 def real(x: Node) -> Node:
     """Return the real part; x itself if its type is real."""
     return call("real", x) if x.dtype.kind == "complex" else x
+
+
+def squared_sizes(x: Node) -> Node:
+    """Return |x|², a real number, of each element; half types give float32.
+
+    It is a sum of squares, which unlike the square of |x| has all derivatives at 0.
+    """
+    if x.dtype.kind == "complex":
+        return squared_sizes(call("real", x)) + squared_sizes(call("imag", x))
+    return call("square", astype(x, compute_dtype(x.dtype)))
 
 
 def apply_to_numbers(name: str, *operands: Node | Number) -> Node:
