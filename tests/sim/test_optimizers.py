@@ -485,6 +485,30 @@ def test_groups_match_the_paths_of_the_module_that_is_trained() -> None:
         trainer.fit(x, x, epochs=1)
 
 
+def test_groups_match_the_names_that_variables_have_in_an_update() -> None:
+    """They change when a layer that was trained before becomes a part of another module."""
+    mm.init(workers=0)
+    x, encoder = np.ones((4, 3), np.float32), mm.nn.Sequential(mm.nn.Dense(3))
+    rule = GradientDescent(0.1, groups={"encoder.*": {"learning_rate": 0.0}})
+
+    def update(module: mm.nn.Module) -> None:
+        module(x)
+        rule.update(mm.value_and_grad(lambda: mm.mean(module(x) ** 2), module.trainable())[1])
+
+    class Classifier(mm.nn.Module):
+        def __init__(self) -> None:
+            self.encoder, self.head = encoder, mm.nn.Dense(2)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.head(self.encoder(x))
+
+    update(encoder)
+    former = encoder[0].weight.numpy()
+    model = Classifier()
+    update(model)
+    np.testing.assert_array_equal(encoder[0].weight.numpy(), former)
+
+
 def test_groups_may_have_schedules_and_other_states() -> None:
     """A rate of its own that changes, and amsgrad for one variable only."""
     with current("inline"):

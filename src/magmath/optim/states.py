@@ -143,6 +143,8 @@ class States:
             for v in new:
                 self._states[id(v)] = self._initial_states(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
+            for v, entry in zip(variables, entries, strict=True):
+                entry.required = self._required(v)  # its name may match another group by now
             counted = [entry for entry in entries if entry.required.has_step_count]
             replaced = self._share_counts(counted)
         for count in replaced:
