@@ -451,7 +451,8 @@ def test_groups_of_parameters_that_a_loop_lists(
         assert sorted(optimizer.state_dict()) == states
 
 
-def test_groups_match_the_paths_of_the_module_that_is_trained() -> None:
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2:1"])
+def test_groups_match_the_paths_of_the_module_that_is_trained(strategy: str) -> None:
     """An encoder that was a part of another module keeps the names of its variables there."""
 
     class Pretrained(mm.nn.Module):
@@ -474,13 +475,13 @@ def test_groups_match_the_paths_of_the_module_that_is_trained() -> None:
     former = encoder.weight.numpy()
     adam = Adam(1e-2, groups={"encoder.*": {"learning_rate": 0.0}})
     model = Classifier(encoder)
-    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    mm.train.Trainer(model, "mean_squared_error", adam, strategy=strategy).fit(x, 2 * x, epochs=1)
     np.testing.assert_array_equal(encoder.weight.numpy(), former)
     adam = Adam(1e-2, groups={"*coder.bias": {}})
-    mm.train.Trainer(model, "mean_squared_error", adam).fit(x, 2 * x, epochs=1)
+    mm.train.Trainer(model, "mean_squared_error", adam, strategy=strategy).fit(x, 2 * x, epochs=1)
     assert (encoder.weight.numpy() != former).any()
     adam = Adam(1e-2, groups={"base.*": {}})
-    trainer = mm.train.Trainer(model, "mean_squared_error", adam)
+    trainer = mm.train.Trainer(model, "mean_squared_error", adam, strategy=strategy)
     with pytest.raises(OptionError, match="no parameter matches 'base"):
         trainer.fit(x, x, epochs=1)
 
@@ -507,6 +508,19 @@ def test_groups_match_the_names_that_variables_have_in_an_update() -> None:
     model = Classifier()
     update(model)
     np.testing.assert_array_equal(encoder[0].weight.numpy(), former)
+
+
+def test_a_variable_that_changes_its_group_has_the_states_of_that_group() -> None:
+    mm.init(workers=0)
+    w = mm.variable("w", np.ones(3, np.float32))
+    rule = Adam(0.1, groups={"late.*": {"amsgrad": True}})
+    for name in ("w", "late.w", "w"):
+        w.name = name
+        other = mm.variable("other", 1.0)
+        rule.update({w: mm.ones(3), other: mm.ones(())})
+        states = rule.state_dict()
+        assert float(states[f"{name}.count"]) >= 1
+        assert (f"{name}.largest" in states) == (name == "late.w")
 
 
 def test_groups_may_have_schedules_and_other_states() -> None:

@@ -17,6 +17,7 @@ from magmath.api.reductions import sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.inputs.number_list import has_elements_of
 from magmath.core.dtypes import float64, int64
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -119,10 +120,17 @@ def hypergeometric(
     return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 
+def _is_known(values: Any) -> bool:
+    """Return True for numbers whose values are known in this process."""
+    return isinstance(values, np.ndarray) or (
+        isinstance(values, Sequence) and not has_elements_of(values, Array)
+    )
+
+
 def _check_colors(draw: Draw, colors: Any) -> None:
     """Raise OptionError for numbers of items, if their values are known here, that are negative or
     less than those to be drawn."""
-    if isinstance(colors, (Sequence, np.ndarray)):
+    if _is_known(colors):
         values = np.asarray(colors, dtype=float)
         if not (values >= 0).all():
             raise OptionError(
@@ -135,7 +143,7 @@ def _check_colors(draw: Draw, colors: Any) -> None:
 def _check_probabilities(pvals: Any) -> None:
     """Raise OptionError for probabilities, if their values are known here, that are negative or
     have a sum above 1."""
-    if isinstance(pvals, (Sequence, np.ndarray)):
+    if _is_known(pvals):
         values = np.asarray(pvals, dtype=float)
         if not (values >= 0).all():
             raise OptionError(

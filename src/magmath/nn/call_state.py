@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import local
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 ForwardHook = Callable[[object, Any], None]
 """A function of the called module and its outputs."""
+
+
+@final
+class Materialization(NamedTuple):
+    """An attribute of a module that a call makes a variable of.
+
+    deferred  its former value, the placeholder
+    was_made  True if the variable exists already, as that of another attribute that shares it
+    """
+
+    module: object
+    name: str
+    deferred: Any
+    was_made: bool
 
 
 @final
@@ -18,8 +32,7 @@ class CallState(local):
                     attributes, such as their last output, is no setting of the user
     hooks           the hooks of the contexts that are open, see `forward_hooks.py`
     abstract_calls  the number of active calls with abstract inputs, see `abstract.py`
-    materialized    the attributes of modules that the outermost call has made variables of, each
-                    with its module, name and former value
+    materialized    the attributes that the outermost call has made variables of
     forced_modes    the identities of the modules of active `Module.mode` blocks, in which the mode
                     of these does not depend on their state
     """
@@ -28,7 +41,7 @@ class CallState(local):
         self.modules: list[object] = []
         self.hooks: list[ForwardHook] = []
         self.abstract_calls = 0
-        self.materialized: list[tuple[object, str, Any]] = []
+        self.materialized: list[Materialization] = []
         self.forced_modes: frozenset[int] = frozenset()
 
 

@@ -32,7 +32,7 @@ from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.tracing import TraceScope
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
-from magmath.nn.call_state import CALLS
+from magmath.nn.call_state import CALLS, Materialization
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.freezing import Filter, can_select, set_trainable
@@ -99,8 +99,9 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
             raise
         finally:
             active.pop()
+            if not active:
+                CALLS.materialized.clear()
         if not active:
-            CALLS.materialized.clear()
             self._name_new_variables()
         for hook in CALLS.hooks:
             hook(self, outputs)
@@ -111,12 +112,12 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
 
 def _undo_materialization() -> None:
     """Defer again the variables that a call with an input of a wrong shape or type has made."""
-    for module, name, deferred in reversed(CALLS.materialized):
-        vars(module)[name] = deferred
-        deferred.forget()
-        invalidate_captures(module)
+    for made in reversed(CALLS.materialized):
+        vars(made.module)[made.name] = made.deferred
+        if not made.was_made:  # by an earlier call, as an attribute that shares the variable
+            made.deferred.forget()
+        invalidate_captures(made.module)
     if CALLS.materialized:
-        CALLS.materialized.clear()
         invalidate_inventories()
 
 
@@ -245,9 +246,9 @@ class Module(metaclass=KeywordHints):
         for name, shape in shapes.items():
             part = self.__dict__.get(name)
             if isinstance(part, Deferred):
-                setattr(self, name, part.make(shape, dtype))
                 if CALLS.modules:
-                    CALLS.materialized.append((self, name, part))
+                    CALLS.materialized.append(Materialization(self, name, part, part.is_made))
+                setattr(self, name, part.make(shape, dtype))
 
     def _current_inventory(self) -> Inventory[Module]:
         """Return the parts, whether or not all are built."""
@@ -348,17 +349,23 @@ class Module(metaclass=KeywordHints):
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
-        """Set training or evaluation mode in all modules within this block, as `train` does."""
-        former = [(module, module.training) for module in self.modules()]
+        """Set training or evaluation mode in all modules within this block, as `train` does.
+
+        Overrides of `train` are called again at the end, for what else they set.
+        """
+        former_mode, former = self.training, [(m, m.training) for m in self.modules()]
+        overrides = any(type(module).train is not Module.train for module, _ in former)
         outer = CALLS.forced_modes
         CALLS.forced_modes = outer.union([id(module) for module, _ in former])
         try:
             self.train(training)
             yield
         finally:
+            if overrides:
+                self.train(former_mode)
             CALLS.forced_modes = outer
-            for module, former_mode in former:
-                object.__setattr__(module, "training", former_mode)
+            for module, was_training in former:
+                object.__setattr__(module, "training", was_training)
 
     def freeze(self, which: Filter = None) -> Module:
         """Exclude parameters from training; return the module.

@@ -106,8 +106,9 @@ class Parameter(Variable):
 
     @trainable.setter
     def trainable(self, trainable: bool) -> None:
-        self._trainable = trainable
-        invalidate_captures(TRAINABLE_FLAGS)
+        former, self._trainable = getattr(self, "_trainable", trainable), trainable
+        if former != trainable:
+            invalidate_captures(TRAINABLE_FLAGS)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -291,6 +292,11 @@ class Deferred:
                 f"shapes {self._made.shape} and {tuple(shape)}; share layers of equal sizes"
             )
         return self._made
+
+    @property
+    def is_made(self) -> bool:
+        """True if the variable exists."""
+        return self._made is not None
 
     def forget(self) -> None:
         """Make another variable at the next call, perhaps with another shape."""

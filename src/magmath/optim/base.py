@@ -118,7 +118,7 @@ class Optimizer(metaclass=KeywordHints):
         self.step_count = StepCount()
         self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
-        self.variable_states = States(self._required_states)
+        self.variable_states = States(self._required_states, bool(self.groups))
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
         self._updates: RecentlyUsed[tuple[int, ...], Callable[..., None]]
@@ -272,10 +272,13 @@ class Optimizer(metaclass=KeywordHints):
         member = self._groups.members[group]
         return RequiredStates(member.states, member.has_step_count, group)
 
-    def use_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
-        """Use these paths of parameters, besides their names, to find their groups. Raises
-        OptionError for a group without a parameter."""
-        self._groups.use_paths(parameters)
+    def add_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Use these paths of parameters, besides their names, to find their groups."""
+        self._groups.add_paths(parameters)
+
+    def check_groups(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Raise OptionError for a group without one of these parameters, given with their paths."""
+        self._groups.check(parameters)
 
     # learning rates ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ variables whose names, or paths in the trained module, match the group's pattern
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
@@ -49,7 +49,8 @@ class Groups(Generic[GroupRule]):
         self._patterns = list(optimizer.groups)
         self._optimizer = ref(optimizer)
         self._others: list[GroupRule] = []
-        self._paths: dict[int, tuple[ref[Variable], str]] = {}
+        self._paths: dict[int, tuple[ref[Variable], set[str]]] = {}
+        self._index_of: dict[frozenset[str], int] = {}
         self.rate_index = [0]
         self._own_rates: list[GroupRule] = []
         for pattern, settings in optimizer.groups.items():
@@ -70,12 +71,17 @@ class Groups(Generic[GroupRule]):
         """The optimizer's learning rate, and those of groups with their own rates."""
         return [member.learning_rate for member in (self.members[0], *self._own_rates)]
 
-    def use_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+    def add_paths(self, parameters: Sequence[tuple[str, Variable]]) -> None:
         """Match parameters by these paths too: one that was part of another module before may have
-        the name that it has there. Raises OptionError unless each pattern matches one of them."""
-        self._paths = {id(v): (ref(v), path) for path, v in parameters}
+        the name that it has there."""
+        for path, v in parameters if self._patterns else ():
+            if path not in self._names_of(v):
+                self._paths[id(v)] = ref(v), {*self._names_of(v), path}
+
+    def check(self, parameters: Sequence[tuple[str, Variable]]) -> None:
+        """Raise OptionError unless each pattern matches one of the parameters."""
         for pattern in self._patterns:
-            if not any(self._is_match(v, pattern) for _, v in parameters):
+            if not any(_is_match(self._names_of(v), pattern) for _, v in parameters):
                 paths = ", ".join([path for path, _ in parameters])
                 raise OptionError(
                     f"groups: no parameter matches {pattern!r}; the names are {paths}"
@@ -83,16 +89,22 @@ class Groups(Generic[GroupRule]):
 
     def index(self, v: Variable) -> int:
         """Return the number of a variable's group, the first one whose pattern matches it."""
-        for i, pattern in enumerate(self._patterns):
-            if self._is_match(v, pattern):
-                return i + 1
-        return 0
+        if not self._patterns:
+            return 0
+        names = frozenset(self._names_of(v))
+        if names not in self._index_of:
+            matches = (i for i, x in enumerate(self._patterns, 1) if _is_match(names, x))
+            self._index_of[names] = next(matches, 0)
+        return self._index_of[names]
 
-    def _is_match(self, v: Variable, pattern: str) -> bool:
-        """Return True if a pattern matches the name of a variable, or its path."""
-        known, path = self._paths.get(id(v), (None, ""))
-        names = (v.name, path) if known is not None and known() is v else (v.name,)
-        return any(fnmatchcase(name, pattern) for name in names)
+    def _names_of(self, v: Variable) -> Collection[str]:
+        """Return the name of a variable, and its paths."""
+        known, paths = self._paths.get(id(v), (None, ()))
+        return {v.name, *paths} if known is not None and known() is v else (v.name,)
+
+
+def _is_match(names: Collection[str], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:

@@ -121,10 +121,14 @@ class States:
 
     required_states_of   a method of the optimizer that returns the states that a variable needs;
                          referenced weakly, since the optimizer owns its states
+    has_groups           True if they depend on the name of the variable
     """
 
-    def __init__(self, required_states_of: Callable[[Variable], RequiredStates]) -> None:
+    def __init__(
+        self, required_states_of: Callable[[Variable], RequiredStates], has_groups: bool
+    ) -> None:
         self._required_states_of = WeakMethod(required_states_of)
+        self._has_groups = has_groups
         self._states: dict[int, VariableStates] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states, by name, of variables that the optimizer has not updated since."""
@@ -138,13 +142,11 @@ class States:
                 self._return_unused_to_loaded({v.name for v in new})
                 labels = self._labels(new)
                 for v in new:
-                    self._store_states_before_conversion(v, labels[id(v)])
+                    self._store_former_states(v, labels[id(v)])
                     _check_loaded(self._loaded, labels[id(v)], v, self._required(v))
             for v in new:
                 self._states[id(v)] = self._initial_states(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
-            for v, entry in zip(variables, entries, strict=True):
-                entry.required = self._required(v)  # its name may match another group by now
             counted = [entry for entry in entries if entry.required.has_step_count]
             replaced = self._share_counts(counted)
         for count in replaced:
@@ -237,21 +239,30 @@ class States:
         entry = self._states.get(id(v))
         if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return None
-        return entry if entry.dtype is v.dtype else None
+        is_current = entry.dtype is v.dtype
+        if is_current and self._has_groups:  # its name may match another group by now
+            is_current = entry.required == self._required(v)
+        return entry if is_current else None
 
-    def _store_states_before_conversion(self, v: Variable, label: str) -> None:
-        """Store the states of a variable that was converted to another type as loaded ones."""
+    def _store_former_states(self, v: Variable, label: str) -> None:
+        """Store the states of a variable that was converted to another type, or is in another group
+        by now, as loaded ones."""
         entry = self._states.get(id(v))
         if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return
-        self._loaded |= {
-            f"{label}.{name}": state.snapshot()
-            for name, state in entry.states.items()
-            if name != MASTER
-        }
+        kept = list(self._required(v).names)
+        if entry.dtype is v.dtype and MASTER in entry.states:
+            kept.append(MASTER)
+        for name in kept:
+            if name in entry.states:
+                value = entry.states[name].snapshot()
+            else:
+                value = zeros(v.shape, dtype=compute_dtype(v.dtype))
+            self._loaded[f"{label}.{name}"] = value
         self._loaded[f"{label}.count"] = (
             entry.counted if entry.count is None else entry.count.item()
         )
+        self._remove(id(v))
 
     def _forget_collected(self) -> None:
         """Drop the states of variables that no longer exist."""

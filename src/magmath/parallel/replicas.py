@@ -110,6 +110,8 @@ class Replicas(Strategy):
             elif copies.number != v.number:
                 copies.stacked.assign(self._stack(v))
                 copies.number = v.number
+        paths = {id(v): path for path, v in training.module.named_parameters()}
+        training.optimizer.add_paths([(paths[id(p)], self.weights(p)) for p in training.parameters])
 
     def _stack(self, v: Variable) -> Array:
         """Return the value of a variable as an array (replicas, …) of equal values."""

@@ -77,7 +77,9 @@ class Training:
 
         Raises OptionError for a group of the optimizer without parameters.
         """
-        optimizer.use_paths(module.named_parameters())
+        named = module.named_parameters()
+        optimizer.add_paths(named)
+        optimizer.check_groups(named)
         rates = optimizer.rates_of_update
         return Training(module, optimizer, module.trainable(), rates, loss_scale)
 

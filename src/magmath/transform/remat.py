@@ -88,7 +88,8 @@ def _captured(
 ) -> list[Node]:
     """Return the nodes that the `varying` nodes of a function read, that may have a gradient, and
     that do not depend on the sources from which it is recomputed."""
-    computed = [node for node in order if node in varying and node not in sources]
+    given = set(sources)
+    computed = [node for node in order if node in varying and node not in given]
     read = dict.fromkeys([x for node in computed for x in node.inputs])
     return [x for x in read if x not in varying and _has_gradient(x) and not is_known_number(x)]
 

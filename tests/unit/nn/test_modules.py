@@ -690,3 +690,66 @@ def test_another_module_of_a_network_is_that_of_its_trainer() -> None:
     assert net.predict(x[:, :2]).shape == (6, 3)
     net.fit(x[:, :2], y)
     assert net.input_shape == (2,)
+
+
+def test_only_the_variables_of_the_failed_call_are_deferred_again() -> None:
+    class Late(nn.Module):
+        """A module that fails after its layer was called."""
+
+        def __init__(self) -> None:
+            self.dense = nn.Dense(2)
+
+        def __call__(self, x: mm.Array, fails: bool = False) -> Any:
+            y = self.dense(x)
+            if fails:
+                raise ValueError("of the user")
+            return y
+
+    x = np.ones((1, 3), np.float32)
+    net = Late()
+    with pytest.raises(ValueError, match="of the user"):
+        net(x, True)
+    weight = net.dense.weight
+    with pytest.raises(ShapeError):
+        nn.Dense(2).build((1, 2))(x)
+    assert net.dense.weight is weight
+    encoder, decoder = nn.Dense(3, bias=False), nn.Dense(3, bias=False)
+    decoder.weight = encoder.weight
+    encoder(x)
+    with pytest.raises(ShapeError):
+        decoder(np.ones((1, 4), np.float32))
+    decoder(x)
+    assert decoder.weight is encoder.weight
+
+
+def test_overrides_of_train_set_the_former_mode_again() -> None:
+    class Tempered(nn.Module):
+        def __init__(self) -> None:
+            self.dense, self.temperature = nn.Dense(1), 1.0
+
+        def train(self, mode: bool = True) -> nn.Module:
+            super().train(mode)
+            self.temperature = 1.0 if mode else 0.5
+            return self
+
+        def __call__(self, x: mm.Array) -> Any:
+            return self.dense(x) / self.temperature
+
+    net, x = Tempered().build((1, 3)), np.ones((2, 3), np.float32)
+    trainer = mm.train.Trainer(net, "mean_squared_error")
+    np.testing.assert_allclose(trainer.predict(x), 2 * np.asarray(net(x)), rtol=1e-6)
+    assert (net.training, net.temperature) == (True, 1.0)
+
+
+def test_copies_of_a_network_do_not_trace_again() -> None:
+    net, traces = nn.Dense(1).build((1, 3)), []
+
+    @mm.compile
+    def step(x: Any) -> Any:
+        traces.append(1)
+        return mm.value_and_grad(lambda: mm.mean(net(x) ** 2), net.trainable())[0]
+
+    for _ in range(3):
+        step(np.ones((2, 3), np.float32))
+        copy.deepcopy(net)
+    assert len(traces) == 1

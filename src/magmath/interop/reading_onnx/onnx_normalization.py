@@ -64,7 +64,8 @@ def _last_axes(call: OnnxCall, x: OnnxValue) -> tuple[int, ...]:
 
 
 def _instance_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> mm.Array:
-    return f.instance_norm(x, scale, bias, call.get("epsilon", 1e-5))
+    # The same as `instance_norm`, which refuses images of one pixel; ONNX defines them.
+    return f.group_norm(x, x.shape[1], scale, bias, call.get("epsilon", 1e-5))
 
 
 def _group_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> mm.Array:

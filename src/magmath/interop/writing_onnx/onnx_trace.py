@@ -29,7 +29,8 @@ Extent = tuple[int, ...]
 Place = tuple[int, int]
 """The number of an input, and one of its axes."""
 TRACES = 2
-"""The number of traces in which a named extent is larger than in the first trace."""
+"""The number of traces in which a named extent is larger than in the first trace, by an even
+number. Those with odd ones are last, and may be missing."""
 ADDED, ADDED_TO_SPACE = (2, 6), (64, 160)
 """What is added to a named extent in these traces: two numbers tell a multiple of an extent from a
 part of it. Images are enlarged by more, so that their extents differ after strides too, and by
