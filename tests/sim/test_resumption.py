@@ -19,6 +19,7 @@ from engines import current
 from magmath import nn
 from magmath.errors import DataError, MagmathError, WeightsError
 from magmath.files import safetensors
+from magmath.nn import state_file
 from magmath.optim import schedules as s
 from magmath.parallel import DataParallel
 from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
@@ -361,6 +362,34 @@ def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
         with_loss(first).fit(X, X[:, :3], batch_size=8, checkpoint=folder)
         with pytest.raises(WeightsError, match=f"assign the variables {first}.*the same loss"):
             with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
+
+
+@pytest.mark.parametrize("other", [None, 1, 3])
+def test_a_checkpoint_of_another_format_is_refused(other: int | None) -> None:
+    """And nothing is assigned."""
+
+    def fit(trainer: Trainer, **options: Any) -> None:
+        trainer.fit(X, Y, checkpoint=folder, callbacks=[Average()], **options)
+
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/checkpoint.safetensors"
+        fit(Trainer(nn.Dense(3), optimizer=mm.optim.Adam(plateau()), seed=1))
+        arrays, metadata = state_file.read(path)
+        content = json.loads(metadata["training"])
+        content["history"] = {"strategy": "", "steps": [0.5], "records": []}
+        content["frozen"] = ["weight"]
+        content["format"] = other
+        if other is None:
+            del content["format"]
+        values = {name: mm.asarray(value) for name, value in arrays.items()}
+        state_file.write(path, values, {"training": json.dumps(content)})
+        trainer = Trainer(nn.Dense(3).build((1, 5)), optimizer=mm.optim.Adam(plateau()), seed=2)
+        former = {name: v.tolist() for name, v in trainer.module.state_dict().items()}
+        with pytest.raises(WeightsError, match="another version of magmath; give another folder"):
+            fit(trainer, epochs=2, resume=True)
+        assert {name: v.tolist() for name, v in trainer.module.state_dict().items()} == former
+        assert len(trainer.module.trainable()) == 2
+        assert trainer.optimizer.steps == trainer.epochs_done == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [("momentum", "LARS"), ("sgd", "Constant")])
