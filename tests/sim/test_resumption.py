@@ -3,6 +3,7 @@ for all schedules, callbacks with a state, optimizers, and modules with random n
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -361,7 +362,43 @@ def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
     with current("inline"), tempfile.TemporaryDirectory() as folder:
         with_loss(first).fit(X, X[:, :3], batch_size=8, checkpoint=folder)
         with pytest.raises(WeightsError, match=f"assign the variables {first}.*the same loss"):
-            with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
+            with_loss(other).fit(
+                X, X[:, :3], epochs=2, batch_size=8, checkpoint=folder, resume=True
+            )
+
+
+class Assigns(Callback):
+    """Assigns another loss from epoch 2 on, counted from 0."""
+
+    def __init__(self, loss: str) -> None:
+        self.loss = LOSSES[loss]()
+        self.is_assigned = False
+
+    def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+        if epoch >= 2 and not self.is_assigned:
+            trainer.loss, self.is_assigned = self.loss, True
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [*itertools.permutations(["centre", "queue", "name"], 2), ("name", "noise")],
+)
+def test_the_loss_of_a_callback_is_resumed(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an epoch with either loss, and after the last one."""
+    monkeypatch.setitem(LOSSES, "name", lambda: "mean_squared_error")
+
+    def fit(epochs: int, **options: Any) -> list[float]:
+        trainer = with_loss(first)
+        options |= {"batch_size": 8, "callbacks": [Assigns(second)]}
+        return trainer.fit(X, X[:, :3], epochs=epochs, **options).step_losses
+
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        expected = fit(5)
+        for epochs in (1, 2, 3, 5, 5):
+            losses = fit(epochs, checkpoint=folder, resume=True)
+            assert losses == expected[: 3 * epochs]
 
 
 @pytest.mark.parametrize("other", [None, 1, 3])

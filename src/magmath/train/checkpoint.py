@@ -190,23 +190,30 @@ class Checkpoint:
     def include(self, variables: Sequence[Variable]) -> None:
         """Save these variables too, which are those outside of the module that the steps assign.
 
-        The first call after `restore` assigns them their values. Raises WeightsError if the
-        checkpoint has the values of others.
+        The first call after `restore` with those of the checkpoint assigns them their values:
+        callbacks may assign the loss to which they belong later than the trainer is made.
         """
         names = numbered([v.name for v in variables])
         self._outside = dict(zip(names, variables, strict=True))
-        values, self._outside_values = self._outside_values, None
+        values = self._outside_values
         if values is None:
             return
         saved = {name: tuple(value.shape) for name, value in values.items()}
-        if saved != {name: v.shape for name, v in self._outside.items()}:
+        if saved == {name: v.shape for name, v in self._outside.items()}:
+            for name, v in self._outside.items():
+                v.assign(values[name])
+            self._outside_values = None
+
+    def check_included(self) -> None:
+        """Raise WeightsError if the checkpoint has the values of other variables outside of the
+        module than were included since `restore`."""
+        if self._outside_values is not None:
             raise WeightsError(
                 f"fit: the checkpoint {self.path} belongs to steps that assign the variables "
-                f"{', '.join(saved) or '(none)'} outside of the module, and these assign "
-                f"{', '.join(names) or '(none)'}; give the same loss, or another folder"
+                f"{', '.join(self._outside_values) or '(none)'} outside of the module, and these "
+                f"assign {', '.join(self._outside) or '(none)'}; give the same loss, or another "
+                f"folder"
             )
-        for name, v in self._outside.items():
-            v.assign(values[name])
 
     def _check_fits(
         self,
