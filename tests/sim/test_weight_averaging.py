@@ -443,12 +443,8 @@ class _BadFile:
 
     labels = np.zeros((64, 1), np.float32)
 
-    def __init__(self) -> None:
-        self.batches = 0
-
     def read(self, indices: Any, random: Any) -> Any:
-        self.batches += 1
-        if self.batches > 6:  # the first one is an example
+        if max(indices) >= 40:
             raise ValueError("a bad file")
         return np.ones((len(indices), 4), np.float32)
 
