@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import magmath as mm
 from engines import current
 from magmath.data import Loader, load, normalize, random_crop, random_flip
 from magmath.errors import DataError, MagmathError
+from magmath.nn.abstract import AbstractArray
+from magmath.train.feeds import StreamFeed
 
 IMAGES = np.random.default_rng(2).random((50, 1, 6, 6), np.float32)
 LABELS = np.random.default_rng(3).integers(0, 4, 50)
@@ -139,6 +142,60 @@ def test_training_after_an_interrupted_epoch_is_whole() -> None:
             model.fit(loader, epochs=1)
         stopping = False
         assert len(model.fit(loader, epochs=1).step_losses) == 4
+
+
+def test_labels_of_a_loader_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each call of `fit`, unless a callback gives the loader other labels."""
+    checked: list[Any] = []
+    monkeypatch.setattr(
+        "magmath.train.feeds.check_labels", lambda *given: checked.append(given[1:])
+    )
+    loader = Loader((IMAGES, LABELS), 25)
+    others = LABELS // 2
+
+    def assign(record: Any) -> None:
+        if record.epoch == 2:
+            loader.source.labels = others  # type: ignore[misc]
+
+    with current("inline"):
+        network = trainer()
+        for calls in (1, 2):
+            network.fit(loader, epochs=3)
+            assert checked == [(4, 0, 3)] * calls
+        checked.clear()
+        network.fit(loader, epochs=4, callbacks=[assign])
+        assert checked == [(4, 0, 3), (4, 0, 1)]
+        network.loss = "mean_squared_error"
+        network.fit(Loader((IMAGES, np.zeros((50, 4))), 25))
+        assert len(checked) == 2
+
+
+@pytest.mark.parametrize("event", ["on_epoch_begin", "on_epoch_end"])
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint64"])
+def test_labels_that_a_callback_gives_a_loader_are_checked(dtype: str, event: str) -> None:
+    loader = Loader((IMAGES, LABELS.astype(dtype)), 25)
+
+    class Assigns(mm.train.Callback):
+        def apply(self, trainer: Any, *_: Any) -> None:
+            if trainer.epochs_done == 1:
+                loader.source.labels = LABELS.astype(dtype) + 1  # type: ignore[misc]
+
+    setattr(Assigns, event, Assigns.apply)
+    with current("inline"), pytest.raises(DataError, match=r"in 0 … 3 .* from 1 to 4"):
+        trainer().fit(loader, epochs=3, callbacks=[Assigns()])
+
+
+@pytest.mark.parametrize("targets", [np.zeros(400_000, np.int8), np.zeros((400_000, 4))])
+def test_targets_of_a_loader_are_checked_without_a_copy(targets: Any) -> None:
+    with current("inline"):
+        loader = Loader((np.zeros((400_000, 1), np.float32), targets), 32)
+        feed = StreamFeed("fit", loader, mm.float32)
+        tracemalloc.start()
+        try:
+            feed.check_classes("fit", AbstractArray((2, 4), mm.float32))
+            assert tracemalloc.get_traced_memory()[1] < 100_000
+        finally:
+            tracemalloc.stop()
 
 
 class Rows:

@@ -3,6 +3,7 @@ for all schedules, callbacks with a state, optimizers, and modules with random n
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from engines import current
 from magmath import nn
 from magmath.errors import DataError, MagmathError, WeightsError
 from magmath.files import safetensors
+from magmath.nn import state_file
 from magmath.optim import schedules as s
 from magmath.parallel import DataParallel
 from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
@@ -360,7 +362,71 @@ def test_a_checkpoint_belongs_to_the_variables_of_its_loss(
     with current("inline"), tempfile.TemporaryDirectory() as folder:
         with_loss(first).fit(X, X[:, :3], batch_size=8, checkpoint=folder)
         with pytest.raises(WeightsError, match=f"assign the variables {first}.*the same loss"):
-            with_loss(other).fit(X, X[:, :3], batch_size=8, checkpoint=folder, resume=True)
+            with_loss(other).fit(
+                X, X[:, :3], epochs=2, batch_size=8, checkpoint=folder, resume=True
+            )
+
+
+class Assigns(Callback):
+    """Assigns another loss from epoch 2 on, counted from 0."""
+
+    def __init__(self, loss: str) -> None:
+        self.loss = LOSSES[loss]()
+        self.is_assigned = False
+
+    def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+        if epoch >= 2 and not self.is_assigned:
+            trainer.loss, self.is_assigned = self.loss, True
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [*itertools.permutations(["centre", "queue", "name"], 2), ("name", "noise")],
+)
+def test_the_loss_of_a_callback_is_resumed(
+    first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an epoch with either loss, and after the last one."""
+    monkeypatch.setitem(LOSSES, "name", lambda: "mean_squared_error")
+
+    def fit(epochs: int, **options: Any) -> list[float]:
+        trainer = with_loss(first)
+        options |= {"batch_size": 8, "callbacks": [Assigns(second)]}
+        return trainer.fit(X, X[:, :3], epochs=epochs, **options).step_losses
+
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        expected = fit(5)
+        for epochs in (1, 2, 3, 5, 5):
+            losses = fit(epochs, checkpoint=folder, resume=True)
+            assert losses == expected[: 3 * epochs]
+
+
+@pytest.mark.parametrize("other", [None, 1, 3])
+def test_a_checkpoint_of_another_format_is_refused(other: int | None) -> None:
+    """And nothing is assigned."""
+
+    def fit(trainer: Trainer, **options: Any) -> None:
+        trainer.fit(X, Y, checkpoint=folder, callbacks=[Average()], **options)
+
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/checkpoint.safetensors"
+        fit(Trainer(nn.Dense(3), optimizer=mm.optim.Adam(plateau()), seed=1))
+        arrays, metadata = state_file.read(path)
+        content = json.loads(metadata["training"])
+        content["history"] = {"strategy": "", "steps": [0.5], "records": []}
+        content["frozen"] = ["weight"]
+        content["format"] = other
+        if other is None:
+            del content["format"]
+        values = {name: mm.asarray(value) for name, value in arrays.items()}
+        state_file.write(path, values, {"training": json.dumps(content)})
+        trainer = Trainer(nn.Dense(3).build((1, 5)), optimizer=mm.optim.Adam(plateau()), seed=2)
+        former = {name: v.tolist() for name, v in trainer.module.state_dict().items()}
+        with pytest.raises(WeightsError, match="another version of magmath; give another folder"):
+            fit(trainer, epochs=2, resume=True)
+        assert {name: v.tolist() for name, v in trainer.module.state_dict().items()} == former
+        assert len(trainer.module.trainable()) == 2
+        assert trainer.optimizer.steps == trainer.epochs_done == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [("momentum", "LARS"), ("sgd", "Constant")])

@@ -307,6 +307,37 @@ def test_a_callback_sets_the_rate_of_the_next_step(pool: str, workers: int, kind
     assert history == pytest.approx(losses, rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["number", "function", "per step"])
+@pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
+def test_rates_have_the_type_of_converted_parameters(pool: str, workers: int, kind: str) -> None:
+    """From the next step on, also in the middle of an epoch: 0.1 in float32 is another number."""
+    rate, at = {
+        "number": (0.1, lambda step: 0.1),
+        "function": (lambda epoch: 0.1 / (epoch + 1), lambda step: 0.1 / (step // 3 + 1)),
+        "per step": (s.Exponential(0.1, 0.9, per="step"), lambda step: 0.1 * 0.9**step),
+    }[kind]
+    converted = 0
+    weight = 0.0
+
+    class Converts(mm.train.Callback):
+        def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+            nonlocal weight
+            if trainer.optimizer.steps == converted:
+                trainer.module.astype(mm.float64)
+                weight = trainer.module.weight.numpy().item()
+
+    x, y = np.ones((6, 1), np.float32), np.full((6, 1), 2, np.float32)
+    with current(pool, workers):
+        for converted in range(1, 6):
+            net = mm.nn.Dense(1, bias=False, weight_init=0.3)
+            rule = mm.optim.GradientDescent(rate)
+            trainer = mm.train.Trainer(net, "mean_squared_error", rule)
+            trainer.fit(x, y, batch_size=2, epochs=2, callbacks=[Converts()])
+            for step in range(converted, 6):
+                weight -= at(step) * 2 * (weight - 2)
+            assert net.weight.numpy().item() == pytest.approx(weight, rel=1e-13)
+
+
 def test_restarts_are_a_switch() -> None:
     for given in (2, 1, 0, 2.0, None, "yes"):
         with pytest.raises(ValueError, match="write restarts=True, growth=2"):

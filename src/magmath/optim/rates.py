@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, final
 
@@ -121,7 +122,8 @@ class EpochRates:
         self.numbers = {scalar(None, dtype): rate for rate in rates}
         """The present rates by their leaves, in order; if there is a table, programs read that."""
         self._table: Variable | None = None
-        self._rows: list[list[float]] = []
+        self._rows = [[math.nan] * len(rates)] * steps
+        """The rows of the table; nan if they were not set."""
         if has_step_schedule(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
@@ -145,7 +147,7 @@ class EpochRates:
         if self._table is None:
             self.numbers = dict(zip(self.numbers, rates, strict=True))
             return
-        has_new_rates = self._rows[completed : completed + 1] not in ([], [rates])
+        has_new_rates = completed < self._steps and self._rows[completed] != rates
         if not completed or has_new_rates:
             remaining = range(self._steps - completed)
             rows = [self._optimizer.rates(first + i, epoch) for i in remaining]

@@ -34,6 +34,7 @@ from magmath.train.state_tree import decode_state, encode_state
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
+FORMAT = 2  # of the metadata; another one after each change of what they contain
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 _OUTSIDE, _HISTORY = "outside/", "history"
@@ -116,6 +117,7 @@ class Checkpoint:
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
+            "format": FORMAT,
             "epochs": trainer.epochs_done,
             "seed": stream.seed,
             "next_stream": stream.next,
@@ -137,7 +139,7 @@ class Checkpoint:
 
         Parameters are frozen that were frozen when it was written, and no others. Variables outside
         of the module get their values in `include`. Raises WeightsError if it belongs to another
-        module or optimizer; then the module is as before.
+        module or optimizer, or to another version of magmath; then the module is as before.
         """
         if not self.path.exists():
             return None
@@ -165,6 +167,11 @@ class Checkpoint:
             **{_LOSS_SCALE + name: v for name, v in self._loss_scale_state().items()},
         }
         self._check_fits(tensors, variables, strategy, content["optimizer"])
+        schedules, callbacks = [
+            {name: decode_state(state, tensors) for name, state in content[kind].items()}
+            for kind in ("schedules", "callbacks")
+        ]
+        history = _history(decode_state(content["history"], tensors))
         trainer.module.load_state_dict(
             {k.removeprefix(_MODULE): v for k, v in tensors.items() if k.startswith(_MODULE)}
         )
@@ -172,37 +179,41 @@ class Checkpoint:
             v.assign(tensors[name])
         strategy.accept(training)
         self._restore_numbers(content)
-        schedules = content["schedules"].items()
-        load_schedule_states(
-            trainer.optimizer.learning_rates, {k: decode_state(v, tensors) for k, v in schedules}
-        )
-        self._states = {k: decode_state(v, tensors) for k, v in content["callbacks"].items()}
+        load_schedule_states(trainer.optimizer.learning_rates, schedules)
+        self._states = callbacks
         self._stopped_of = content["stopped_of"]
         self._outside_values = {
             k.removeprefix(_OUTSIDE): v for k, v in tensors.items() if k.startswith(_OUTSIDE)
         }
-        return _history(decode_state(content["history"], tensors))
+        return history
 
     def include(self, variables: Sequence[Variable]) -> None:
         """Save these variables too, which are those outside of the module that the steps assign.
 
-        The first call after `restore` assigns them their values. Raises WeightsError if the
-        checkpoint has the values of others.
+        The first call after `restore` with those of the checkpoint assigns them their values:
+        callbacks may assign the loss to which they belong later than the trainer is made.
         """
         names = numbered([v.name for v in variables])
         self._outside = dict(zip(names, variables, strict=True))
-        values, self._outside_values = self._outside_values, None
+        values = self._outside_values
         if values is None:
             return
         saved = {name: tuple(value.shape) for name, value in values.items()}
-        if saved != {name: v.shape for name, v in self._outside.items()}:
+        if saved == {name: v.shape for name, v in self._outside.items()}:
+            for name, v in self._outside.items():
+                v.assign(values[name])
+            self._outside_values = None
+
+    def check_included(self) -> None:
+        """Raise WeightsError if the checkpoint has the values of other variables outside of the
+        module than were included since `restore`."""
+        if self._outside_values is not None:
             raise WeightsError(
                 f"fit: the checkpoint {self.path} belongs to steps that assign the variables "
-                f"{', '.join(saved) or '(none)'} outside of the module, and these assign "
-                f"{', '.join(names) or '(none)'}; give the same loss, or another folder"
+                f"{', '.join(self._outside_values) or '(none)'} outside of the module, and these "
+                f"assign {', '.join(self._outside) or '(none)'}; give the same loss, or another "
+                f"folder"
             )
-        for name, v in self._outside.items():
-            v.assign(values[name])
 
     def _check_fits(
         self,
@@ -262,13 +273,19 @@ class Checkpoint:
         }
 
     def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
-        """Return the metadata of a checkpoint. Raises WeightsError for other files."""
+        """Return the metadata of a checkpoint. Raises WeightsError for other files, and for
+        checkpoints of another format."""
         try:
             content: dict[str, Any] = json.loads(metadata["training"])
         except (KeyError, ValueError):
             raise WeightsError(
                 f"fit: {self.path} is not a checkpoint of fit; give another folder"
             ) from None
+        if content.get("format") != FORMAT:
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} was written by another version of magmath; give "
+                f"another folder"
+            )
         return content
 
     def _restore_numbers(self, content: Mapping[str, Any]) -> None:

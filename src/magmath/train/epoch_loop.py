@@ -132,6 +132,8 @@ class EpochLoop:
         """Train one epoch, count it, and return its record."""
         trainer = self._trainer
         self._step, self._feed = self._step_now()
+        if self._checkpoint is not None:
+            self._checkpoint.check_included()
         step = self._step
         scale = trainer.loss_scale
         skipped = 0 if scale is None else scale.skipped

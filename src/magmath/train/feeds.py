@@ -220,15 +220,23 @@ class ResidentFeed:
 
 @final
 class StreamFeed:
-    """Batches of a loader, which are sent to the workers when their step begins."""
+    """Batches of a loader, which are sent to the workers when their step begins.
 
-    def __init__(self, operation: str, loader: Loader, dtype: DType) -> None:
+    former   an earlier feed; labels for which it was checked are not checked again
+    """
+
+    def __init__(
+        self, operation: str, loader: Loader, dtype: DType, former: Feed | None = None
+    ) -> None:
         self._operation, self._loader, self._dtype = operation, loader, dtype
         self.count = loader.count
         self.batch_size = min(loader.batch_size, loader.count)
         rows = min(EXAMPLE_ROWS, self.batch_size)
         samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.example]
         self.example = ResidentData(operation, samples, targets, dtype)
+        self._labels = loader.source.labels
+        if isinstance(former, StreamFeed) and former._labels is self._labels:
+            self.example.checked = former.example.checked
 
     @property
     def signature(self) -> Hashable:
@@ -286,8 +294,8 @@ class StreamFeed:
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the labels of all samples of the loader. Raises DataError."""
-        labels = self._loader.labels
-        if labels.dtype == np.int64 and are_labels(outputs, labels.shape):
+        labels = np.asarray(self._labels)  # of all samples: conversion would take memory and time
+        if labels.dtype.kind in "biu" and are_labels(outputs, labels.shape):
             check_labels(operation, outputs.shape[1], int(labels.min()), int(labels.max()))
 
 

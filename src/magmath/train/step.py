@@ -133,8 +133,6 @@ class TrainingStep:
         self._epoch, self._seed = scalar(None, int64), scalar(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
-        dtype = rate_dtype(trainable_parameters("fit", module))
-        self._rates = EpochRates(optimizer, dtype, self.steps)
         self.metrics = {name: epoch_metric(name, m) for name, m in settings.metrics.items()}
         self.reported: tuple[str, ...] = ()
         """The names of the values that each step reports."""
@@ -150,6 +148,7 @@ class TrainingStep:
         """Place the variables, then trace and compile the programs for them as they are now."""
         self._feed = feed
         self.parameters = trainable_parameters("fit", self._module)
+        self._rates = EpochRates(self._optimizer, rate_dtype(self.parameters), self.steps)
         self.training = Training.of(self._module, self._optimizer, self.settings.loss_scale)
         """The module and the optimizer, for the strategy."""
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
@@ -353,7 +352,7 @@ class TrainingStep:
 
         Compiles the programs again, for a feed of the same signature, if variables that the
         strategy does not place have moved, such as those of a module that only the loss calls, or
-        if variables were converted.
+        if variables were converted. The learning rates must be set then.
         """
         self._prepare()
         self._move_variables()

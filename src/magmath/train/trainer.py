@@ -310,8 +310,9 @@ class Trainer(metaclass=KeywordHints):
             if feed is None or is_stream or not are_identical(made_for, present):
                 alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
                 feed = self._data.training_feed(
-                    request.samples, request.batch_size, request.shuffle, strategy, alone=alone
-                )
+                    request.samples, request.batch_size, request.shuffle, strategy, alone=alone,
+                    former=feed,
+                )  # fmt: skip
                 # Read again, since checking the data builds the module, which sets the type.
                 made_for = strategy, self.module, self.loss, self.dtype
             return feed

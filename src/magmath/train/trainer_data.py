@@ -73,10 +73,13 @@ class TrainerData:
         strategy: Strategy,
         *,
         alone: bool,
+        former: Feed | None,
     ) -> Feed:
         """Return the feed of `fit` for inputs, targets and weights.
 
-        alone   True if each step is a run of its own
+        alone    True if each step is a run of its own
+        former   the earlier feed of this call of `fit`, or None: labels of a loader for which it
+                 was checked are not checked again
 
         Raises DataError for samples that do not fit each other, the module or the loss.
         """
@@ -88,7 +91,7 @@ class TrainerData:
                     "from the stored samples, was given a Loader; pass the arrays, fit(x, y), or "
                     "choose another strategy"
                 )
-            feed: Feed = self._stream_feed("fit", x, y, weights)
+            feed: Feed = self._stream_feed("fit", x, y, weights, former)
         else:
             data = self._data_set("fit", x, y, weights)
             multiple = strategy.batch_multiple
@@ -160,7 +163,9 @@ class TrainerData:
         self._data_sets = [data, *self._data_sets][:KEPT_DATA_SETS]
         return data
 
-    def _stream_feed(self, operation: str, loader: Loader, y: Any, weights: Any) -> StreamFeed:
+    def _stream_feed(
+        self, operation: str, loader: Loader, y: Any, weights: Any, former: Feed | None = None
+    ) -> StreamFeed:
         """Return the feed of a loader. Raises OptionError if targets or weights are given too."""
         if y is not None:
             raise OptionError(f"{operation}: a Loader contains the targets; leave out y")
@@ -169,7 +174,7 @@ class TrainerData:
                 f"{operation}: a Loader has no weights of samples; give arrays instead, or leave "
                 f"out sample_weight"
             )
-        return StreamFeed(operation, loader, self._trainer.dtype)
+        return StreamFeed(operation, loader, self._trainer.dtype, former)
 
     def _checked(self, operation: str, feed: Feed, rows: int, *, training: bool) -> Feed:
         """Return the feed, after checking that inputs and targets fit module and loss."""
