@@ -17,7 +17,7 @@ from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.engine.repeated_runs import RepeatedRuns
+from magmath.engine.repeated_runs import RepeatedRuns, ResultBuffers
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.captured_arrays import Captures
 from magmath.engine.user_line import user_line
@@ -225,16 +225,27 @@ class Specialization:
                 self.provenance.store(leaves, operands, arguments, drawn)
                 return self._deliver(leaves, arguments)
         inputs = values if self._in_order else self._input_arrays(values, hoisted)
+        if self._is_same_in_each_run and not self.updated:
+            results = self.runs.run(inputs, numbers)
+        else:
+            results = self._run_with_effects(inputs, numbers)
+        self.provenance.store(results.leaves, operands, arguments, drawn)
+        returned = self._deliver(results.leaves, arguments)
+        self.runs.offer_for_reuse(results)
+        return returned
+
+    def _run_with_effects(
+        self, inputs: Sequence[RemoteArray], numbers: Sequence[Any]
+    ) -> ResultBuffers:
+        """Run a program that takes numbers from counters, or whose results replace arguments. If it
+        fails, it gives the numbers back."""
         with nullcontext() if self._is_same_in_each_run else rollback_on_failure():
             if self.updated:
                 self.engine.runs.wait_for_fallible_run()
             results = self.runs.run(inputs, numbers)
             if self.updated:
                 self.engine.runs.wait_for_fallible_run()
-        self.provenance.store(results.leaves, operands, arguments, drawn)
-        returned = self._deliver(results.leaves, arguments)
-        self.runs.offer_for_reuse(results)
-        return returned
+            return results
 
     def _scalars_and_hoisted(
         self, values: Sequence[Any], drawn: Mapping[Node, float]
