@@ -3,6 +3,8 @@ with the worker of this process and with several workers, as those of a NumPy co
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.arrays.variables.variable import overwrite
+from magmath.engine import number_checks
+from magmath.engine.remote_array import remote_array_of
 from magmath.optim import minimizing
 from magmath.train import step_programs
 from magmath.transform import uncompiled_loops
@@ -482,6 +486,135 @@ def test_a_number_that_makes_an_operation_fail_changes_no_variable(pool: None, f
             for v in (first, last):
                 assert v.numpy().tolist() == [float(completed)] * 3
     assert not step._last_used.runs.compiled.is_fallible
+
+
+@pytest.mark.parametrize("form", READS)
+@pytest.mark.parametrize("updates", [False, True])
+def test_a_call_that_a_number_makes_fail_takes_no_random_numbers(
+    pool: None, form: str, updates: bool
+) -> None:
+    """Whether the function changes an argument or nothing."""
+    read, wrong = READS[form]
+
+    @mm.compile
+    def draw(x: Any, y: Any, i: Any) -> Any:
+        drawn = mm.random.normal() + 0 * mm.sum(read(x, i))
+        if updates:
+            y += 1
+        return drawn
+
+    x, y = mm.asarray(TABLE), mm.zeros(3)
+    draws = []
+    for failures in (0, 3):
+        mm.random.seed(7)
+        drawn = [float(draw(x, y, type(wrong)(0)))]
+        for _ in range(failures):
+            with pytest.raises((IndexError, ValueError)):
+                draw(x, y, wrong)
+        drawn.append(float(draw(x, y, type(wrong)(0))))
+        draws.append(drawn)
+    assert draws[0] == draws[1]
+    assert draws[0][0] != draws[0][1]
+    assert y.numpy().tolist() == [4.0 * updates] * 3
+
+
+COMPUTED: dict[str, Callable[[Any], Any]] = {
+    "power": lambda x: x**2,
+    "take": lambda x: mm.take(x, mm.arange(3) * 2, axis=0),
+    "window": lambda x: x[mm.arange(3) + 1],
+    "along": lambda x: mm.take_along_axis(x, mm.full((1, 3), 2), axis=0),
+    "element": lambda x: mm.compile(lambda i: x[i + 1])(2),
+}
+
+
+@pytest.mark.parametrize("form", COMPUTED)
+def test_programs_keep_no_arrays(pool: None, form: str) -> None:
+    """Those of operations with operands that are checked."""
+
+    def array() -> Any:
+        x = mm.asarray(TABLE.astype(np.int64))
+        mm.evaluate(COMPUTED[form](x), wait=True)
+        return weakref.ref(remote_array_of(x.evaluated_leaf()))
+
+    references = [array() for _ in range(2)]
+    gc.collect()
+    assert not any(reference() for reference in references)
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_large_indices_are_computed_before_runs_if_they_are_fixed(
+    varies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed once, so they may have more bytes than what each run computes."""
+    monkeypatch.setattr(number_checks, "MAX_BYTES", 64)
+    with current("planned"):
+        v = mm.variable("v", mm.zeros(2))
+
+        @mm.compile
+        def step(x: Any, i: int) -> None:
+            indices = mm.arange(100) * 3 + (i if varies else 1)
+            v.assign(v + mm.sum(mm.take(x, indices)) + i)
+
+        step(mm.arange(400.0), 1)
+        assert step._last_used.runs.compiled.is_fallible is varies
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                mm.evaluate(step(mm.arange(200.0), 1), v, wait=True)
+
+
+def test_programs_keep_only_the_fixed_values_that_runs_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And compute them once."""
+    runs: list[int] = []
+    run = number_checks._run
+
+    def counted(steps: Any, values: Any) -> None:
+        runs.append(len(steps))
+        run(steps, values)
+
+    monkeypatch.setattr(number_checks, "_run", counted)
+    with current("planned"):
+        v = mm.variable("v", mm.zeros(2))
+
+        @mm.compile
+        def step(x: Any, i: int) -> None:
+            fixed, moved = mm.arange(100) * 2 + 1, mm.arange(50) * 2 * i
+            v.assign(v + mm.sum(mm.take(x, fixed)) + mm.sum(mm.take(x, moved)))
+
+        step(mm.arange(200.0), 2)
+        checks = step._last_used.runs.compiled.number_checks
+        assert [x.nbytes for x in checks._fixed[1].values() if x.ndim] == [50 * 8]
+        assert len(runs) == 2
+        step(mm.arange(200.0), 1)
+        assert runs[2:] == [2]
+        with pytest.raises(IndexError):
+            step(mm.arange(200.0), 5)
+        step(mm.arange(200.0), 0)
+        assert v.numpy().tolist() == [3 * 100**2 + 3 * 49 * 50] * 2
+
+
+def test_the_worker_of_this_process_checks_results_itself() -> None:
+    """Its kernels fail at once, before anything is overwritten by a program without targets."""
+    v = mm.variable("v", 0.0)
+
+    def read(x: Any, i: Any) -> Any:
+        return mm.sum(mm.take(x, mm.arange(3) + i))
+
+    def step(x: Any, i: Any) -> None:
+        v.assign(read(x, i))
+
+    for pool, function, is_checked in (
+        (("planned", 1), read, False), (("planned", 1), step, True), (("shared", 2), read, True)
+    ):  # fmt: skip
+        with current(*pool):
+            v.assign(0.0)
+            compiled = mm.compile(function)
+            compiled(mm.arange(5.0), 1)
+            with pytest.raises(IndexError):
+                compiled(mm.arange(5.0), 3)
+            checks = compiled._last_used.runs.compiled.number_checks
+            assert (checks is not None) is is_checked
 
 
 @pytest.mark.parametrize("kind", ["literal", "array", "sum"])

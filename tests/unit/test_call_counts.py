@@ -16,6 +16,8 @@ import magmath as mm
 from engines import NOTHING_IS_SMALL, current
 from magmath.core.stage_times import recording
 from magmath.engine import session
+from magmath.engine.number_checks import NumberChecks
+from magmath.engine.programs import program_table
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.graph import Graph, structure_of, topological
 from magmath.ops import elementwise as e
@@ -133,3 +135,51 @@ def test_long_chains_of_nodes_are_released() -> None:
         node.shape = ()  # type: ignore[misc]
     del node
     assert start() is None
+
+
+def lines_of(function: Callable[[], object]) -> int:
+    """Return the number of lines of Python that a call of a function executes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(former)
+    return count
+
+
+@pytest.mark.parametrize("is_number", [False, True])
+def test_checks_of_operands_are_found_in_linear_time(
+    is_number: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a chain of indices, each computed from the one before."""
+    lines = []
+
+    def counted(*arguments: Any) -> NumberChecks:
+        lines.append(lines_of(lambda: NumberChecks(*arguments)))
+        return NumberChecks(*arguments)
+
+    monkeypatch.setattr(program_table, "NumberChecks", counted)
+    v = mm.variable("v", 0)
+    for length in (20, 80):
+
+        def follow(table: Any, first: Any, length: int = length) -> None:
+            i, total = first, 0
+            for _ in range(length):
+                if is_number:
+                    i = i * 2 % 7
+                    total = total + table[i]
+                else:
+                    i = mm.take(table, i)
+            v.assign(total if is_number else i)
+
+        mm.compile(follow)(mm.arange(8), 1 if is_number else mm.asarray(1))
+    assert len(lines) == 2
+    assert 0 < lines[1] < 5 * lines[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import count, pairwise
 from typing import Any
 
@@ -164,6 +167,45 @@ def test_computations_leave_torch_its_number_of_threads(monkeypatch: pytest.Monk
             assert computing[-1] == 1
         finally:
             limit_running(former)
+
+
+REDUCED = """
+from itertools import count
+import magmath as mm
+from threadpoolctl import threadpool_info
+from magmath.kernels import free_processors
+from magmath.kernels.free_processors import FreeProcessors
+from magmath.kernels.scipy_openblas import load_blas_of_scipy
+
+def numbers():
+    libraries = sorted((x["filepath"], x["num_threads"]) for x in threadpool_info())
+    return [count for path, count in libraries if "openblas" in path]
+
+load_blas_of_scipy()
+before = numbers()
+waits = count(step=1000.0)
+free_processors.CHECK_SECONDS = 0.0
+for _ in range(2):
+    mm.init(device="cpu")
+    free_processors._of_thread.adapter = FreeProcessors(lambda: next(waits), count=lambda: 2)
+    x = mm.ones((500, 500))
+    for _ in range(4):
+        mm.evaluate(mm.sum(mm.tanh(x @ x)))
+    assert set(numbers()) == {1}
+    with mm.init(2, device="cpu", launcher="threads", threads=1):
+        pass
+    mm.shutdown()
+    assert numbers() == before, (numbers(), before)
+print("as before")
+"""
+
+
+def test_the_end_of_a_pool_restores_the_threads_of_every_blas() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REDUCED], env=os.environ | {"OPENBLAS_NUM_THREADS": "3"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "as before", done.stderr
 
 
 @pytest.mark.parametrize(("waited", "many"), [(0.0, False), (2.0, False), (4.0, True)])

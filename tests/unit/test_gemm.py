@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import runtime_library
+from magmath.kernels import runtime_library, thread_count
 from magmath.kernels.dispatch.candidate import KernelCandidate
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates, limb_gemm
@@ -642,7 +644,7 @@ from threadpoolctl import threadpool_info
 from magmath.errors import DeviceError
 from magmath.kernels.scipy_openblas import load_blas_of_scipy
 from magmath.kernels.thread_count import set_threads, torch_threads
-from magmath.runtime.transport import threads
+from magmath.runtime.transport import inline, threads
 
 def numbers():
     libraries = sorted((x["filepath"], x["num_threads"]) for x in threadpool_info())
@@ -658,18 +660,84 @@ with torch_threads(3):  # the libraries of linear algebra keep their own numbers
         with mm.init(device="cpu", **options):
             assert 1 in numbers()[1:]
         assert numbers() == before
-    threads.Worker = fail
-    try:
-        mm.init(2, device="cpu", launcher="threads", threads=1)
-    except DeviceError:
-        assert numbers() == before
-        assert not [x for x in threading.enumerate() if x.name.startswith("magmath-worker")]
-        print("as before")
+    threads.Worker = inline.Worker = fail
+    for options in ({"threads": 1}, {"workers": 2, "launcher": "threads", "threads": 1}):
+        try:
+            mm.init(device="cpu", **options)
+        except DeviceError:
+            assert numbers() == before
+            assert not [x for x in threading.enumerate() if x.name.startswith("magmath-worker")]
+            print("as before", end=" ")
 """
 
 
 def test_a_pool_in_this_process_leaves_the_threads_as_they_were() -> None:
-    assert child(LEFT, OPENBLAS_NUM_THREADS="2") == "as before"
+    assert child(LEFT, OPENBLAS_NUM_THREADS="2") == "as before as before"
+
+
+LATER = """
+import ctypes, os, shutil, tempfile
+import magmath as mm
+from threadpoolctl import threadpool_info
+from magmath.kernels.scipy_openblas import scipy_openblas
+from magmath.kernels.thread_count import single_threaded_blas
+
+def numbers():
+    libraries = sorted((x["filepath"], x["num_threads"]) for x in threadpool_info())
+    return [count for path, count in libraries if "openblas" in path]
+
+library = scipy_openblas()
+with single_threaded_blas():  # finds the libraries
+    pass
+with tempfile.TemporaryDirectory() as folder:
+    if library is not None:
+        former = len(numbers())
+        copy = os.path.join(folder, "libscipy_openblas-other.so")
+        shutil.copy(library._name, copy)
+        ctypes.CDLL(copy)
+        assert len(numbers()) > former
+    before = numbers()
+    with mm.init(device="cpu", threads=1):
+        assert set(numbers()) == {1}
+    assert numbers() == before, (numbers(), before)
+print("as before")
+"""
+
+
+def test_a_pool_in_this_process_leaves_a_library_as_it_was_that_was_loaded_late() -> None:
+    assert child(LATER, OPENBLAS_NUM_THREADS="2") == "as before"
+
+
+def test_concurrent_changes_of_the_number_of_threads_are_not_lost() -> None:
+    """A library that ignores the calls of all threads but the one that controls it."""
+
+    class Library:
+        def __init__(self) -> None:
+            self.controlling: threading.Thread | None = None
+            self.counts: list[int] = []
+
+        def clear_controlling_thread(self, *, force: bool) -> None:
+            self.controlling = None
+            time.sleep(1e-4)
+
+        def set_num_threads(self, count: int) -> None:
+            if self.controlling in (None, threading.current_thread()):
+                self.controlling = threading.current_thread()
+                self.counts.append(count)
+                time.sleep(1e-4)
+
+    library: Any = Library()
+
+    def change(first: int) -> None:
+        for count in range(first, first + 20):
+            thread_count._set_count(library, count)
+
+    threads = [threading.Thread(target=change, args=(20 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(library.counts) == list(range(80))
 
 
 LATE = """

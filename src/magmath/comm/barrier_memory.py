@@ -43,15 +43,15 @@ def flags_length(size: int) -> int:
     return LINE * (1 + size)
 
 
-def prepare_flags(flags: Flags, size: int, cores: int) -> None:
+def prepare_flags(flags: Flags, size: int, processors: int) -> None:
     """Write the initial state into barrier memory. One rank calls it before the others use it.
 
-    `cores`: the number of processor cores for all ranks; with fewer cores than ranks, a waiting
+    `processors`: the number of processors for all ranks; with fewer than ranks, a waiting
     rank sleeps sooner.
     """
     flags[:] = 0
-    flags[SEPARATE] = size <= cores
-    flags[SPIN_COUNT] = _SPIN if size <= cores else _SPIN_OVERSUBSCRIBED
+    flags[SEPARATE] = size <= processors
+    flags[SPIN_COUNT] = _SPIN if size <= processors else _SPIN_OVERSUBSCRIBED
 
 
 def allocate_flags(size: int) -> Flags:

@@ -130,10 +130,10 @@ class MPICommunicator(Communicator):
         shares_memory: bool = True,
         first: MPICommunicator | None = None,
     ) -> None:
-        hosts, cores = _hosts_and_cores(comm)
-        memory = _map_flags(comm, cores) if shares_memory and not any(hosts) else None
+        hosts, processors = _hosts_and_processors(comm)
+        memory = _map_flags(comm, processors) if shares_memory and not any(hosts) else None
         on_host = hosts.count(hosts[comm.rank])
-        super().__init__(comm.rank, comm.size, memory is not None, on_host, cores, hosts)
+        super().__init__(comm.rank, comm.size, memory is not None, on_host, processors, hosts)
         self._flags = allocate_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
@@ -328,27 +328,27 @@ class MPICommunicator(Communicator):
         self._complete([request], source, target)
 
 
-def _hosts_and_cores(comm: MPI.Intracomm) -> tuple[list[int], int]:
+def _hosts_and_processors(comm: MPI.Intracomm) -> tuple[list[int], int]:
     """Return the host of each rank, by number, and the processors that the ranks of this host may
     use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     first = np.array([comm.rank])
     host.Bcast(first)
-    cores = _count_cores(host)
+    processors = _count_processors(host)
     host.Free()
     firsts = np.zeros(comm.size, first.dtype)
     comm.Allgather(first, firsts)
     known = list(dict.fromkeys(firsts.tolist()))
-    return [known.index(rank) for rank in firsts.tolist()], cores
+    return [known.index(rank) for rank in firsts.tolist()], processors
 
 
-def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
+def _map_flags(comm: MPI.Intracomm, processors: int) -> Flags | None:
     """Map barrier memory shared by all ranks of one host; None on every rank if one cannot map
     it."""
     nbytes = flags_length(comm.size) * np.dtype(np.uint64).itemsize
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
     if memory:
-        prepare_flags(memory.array.view(np.uint64), comm.size, cores)
+        prepare_flags(memory.array.view(np.uint64), comm.size, processors)
     handle = np.array(memory.handle if memory else _NO_HANDLE)
     comm.Bcast(handle)
     array = memory.array if memory else attach((int(handle[0]), int(handle[1])), nbytes)
@@ -359,16 +359,16 @@ def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
     return array.view(np.uint64) if array is not None and attached[0] else None
 
 
-def _count_cores(comm: MPI.Comm) -> int:
-    """Return the number of cores for the ranks of one host: the union of their affinity masks,
+def _count_processors(comm: MPI.Comm) -> int:
+    """Return the number of processors for the ranks of one host: the union of their affinity masks,
     limited by the quota of their control group."""
     own = list(os.sched_getaffinity(0))
     length = np.array([max(own) + 1])  # containers may hide processors, but not renumber them
     comm.Allreduce(MPI.IN_PLACE, length, MPI.MAX)
-    cores = np.zeros(int(length[0]), np.uint8)
-    cores[own] = 1
-    comm.Allreduce(MPI.IN_PLACE, cores, MPI.MAX)
-    return limit_to_quota(int(cores.sum()))
+    processors = np.zeros(int(length[0]), np.uint8)
+    processors[own] = 1
+    comm.Allreduce(MPI.IN_PLACE, processors, MPI.MAX)
+    return limit_to_quota(int(processors.sum()))
 
 
 def _finalize(world: MPICommunicator, communicator: Communicator) -> None:

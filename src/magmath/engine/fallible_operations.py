@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from magmath.engine.number_checks import is_checked_before_runs
+from magmath.engine.number_checks import operands_checked_before_runs
 from magmath.graph import Graph, Node, topological
 from magmath.ops.counted_loops import SCAN
 from magmath.ops.leaves import SCALAR, is_known_number
@@ -46,6 +46,7 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     `in_range`: leaves from which indices are computed that are in range.
     """
     varying: set[Node] = set()
+    checked_before = set(operands_checked_before_runs(graph, graph.leaves))
     for node in graph.nodes:
         if node.is_leaf:
             if node.operation is not SCALAR and node not in in_range:
@@ -56,7 +57,8 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
             for i in checked.positions(node):
                 operand = node.inputs[i]
                 is_drawn = not (operand.is_of_numbers or operand in varying)
-                if not ((is_drawn and checked.accepts_draws) or is_checked_before_runs(node, i)):
+                is_in_range = is_drawn and checked.accepts_draws
+                if not (is_in_range or (node, i) in checked_before):
                     return True
         if not varying.isdisjoint(node.inputs):
             varying.add(node)

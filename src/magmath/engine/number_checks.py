@@ -7,7 +7,7 @@ with such operands need not keep what it overwrites (`engine/fallible_operations
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -16,7 +16,7 @@ from magmath.core.dtypes import bfloat16
 from magmath.core.type_aliases import Number
 from magmath.executor.error_context import attach_user_line
 from magmath.graph import Graph, Node, topological
-from magmath.graph.operation import OperandCheck
+from magmath.graph.operation import Line, OperandCheck
 from magmath.ops.leaves import SCALAR
 from magmath.ops.type_rules import numpy_name
 from magmath.runtime.failures import add_user_line
@@ -24,125 +24,199 @@ from magmath.runtime.failures import add_user_line
 MAX_BYTES = 16 << 20
 """Bytes of the largest operand, or value from which one is computed, that is checked before a run:
 this process computes it while the workers wait."""
+MAX_FIXED_BYTES = 4 * MAX_BYTES
+"""The same for values that depend on no argument of a function, nor on another number that differs
+from run to run: in general they are computed once."""
 
 
-def is_checked_before_runs(node: Node, position: int) -> bool:
-    """Return True for an operand that could make an operation fail, but is checked before a run."""
-    checked = node.operation.checked
-    if checked is None or checked.check is None or not node.inputs[position].is_of_numbers:
-        return False
-    return all(map(_is_computable, topological((node.inputs[position],))))
+def operands_checked_before_runs(
+    graph: Graph, numbers: Collection[Node]
+) -> Iterator[tuple[Node, int]]:
+    """Yield each operand that could make an operation fail, but that these numbers of a run, or
+    none, determine: the node of the operation, and the position of the operand."""
+    computable: set[Node] | None = None
+    for node in graph.nodes:
+        checked = node.operation.checked
+        if checked is None or checked.check is None:
+            continue
+        if computable is None:
+            computable = _computable_nodes(graph, numbers)
+        for i in checked.positions(node):
+            if node.inputs[i] in computable:
+                yield node, i
 
 
-def _is_computable(node: Node) -> bool:
-    """Return True for a number, and for an operation whose result this process can compute."""
-    is_number = not node.is_leaf or node.operation is SCALAR
-    return is_number and node.nbytes <= MAX_BYTES and node.dtype is not bfloat16
+def _computable_nodes(graph: Graph, numbers: Collection[Node]) -> set[Node]:
+    """Return these numbers, and the nodes that this process can compute from them or from none."""
+    computable = {x for x in numbers if x.operation is SCALAR and x.dtype is not bfloat16}
+    varying = {x for x in computable if _is_varying(x)}
+    for node in graph.nodes:
+        if node.is_leaf or not node.is_of_numbers or node.dtype is bfloat16:
+            continue
+        is_varying = not varying.isdisjoint(node.inputs)
+        limit = MAX_BYTES if is_varying else MAX_FIXED_BYTES
+        if computable.issuperset(node.inputs) and all(
+            x.nbytes <= limit for x in (node, *node.inputs)
+        ):
+            computable.add(node)
+            if is_varying:
+                varying.add(node)
+    return computable
+
+
+def _is_varying(number: Node) -> bool:
+    """Return True for an argument of a function, and a number that each run of it is given."""
+    return number.value is None
 
 
 @final
 class _Step(NamedTuple):
     """The check of an operand of a node; or, without one, the computation of the node's value from
-    those of its inputs."""
+    those of its inputs.
 
-    node: Node
-    reads: Sequence[Node]
+    Nodes are given by their positions in the graph: a reference to one would keep the arrays from
+    which it is computed. `releases` are those whose values no later step reads.
+    """
+
+    position: int
+    line: Line
+    reads: Sequence[int]
     check: OperandCheck | None = None
-    compute: Callable[[Mapping[Node, Any]], Any] | None = None
+    compute: Callable[[Mapping[int, Any]], Any] | None = None
+    releases: Sequence[int] = ()
+
+
+_NO_VALUES: Mapping[int, Any] = {}
 
 
 @final
 class NumberChecks:
     """The checks of a program's operands that are computed from numbers alone.
 
+    What depends on no number that varies is computed and checked again only if one of the fixed
+    numbers has changed.
+
     graph    a graph of operations that have kernels
-    numbers  the leaves of the program's numbers, in order
+    numbers  the leaves of the program's numbers, in order. It may lack those of an operation that
+             the program does not compute
     """
 
     def __init__(self, graph: Graph, numbers: Sequence[Node]) -> None:
-        checks = list(_checks_of(graph, set(numbers)))
-        needed = topological([x for step in checks for x in step.reads])
-        position = {node: i for i, node in enumerate(graph.nodes)}
-        steps = [*checks, *[_computation(node) for node in needed if not node.is_leaf]]
+        checked = list(operands_checked_before_runs(graph, set(numbers)))
+        needed = topological([node.inputs[i] for node, i in checked])
+        position = {node: i for i, node in enumerate(graph.nodes)} if checked else {}
+        steps = [_check(node, i, position) for node, i in checked]
+        steps += [_computation(node, position) for node in needed if not node.is_leaf]
         # The operands of a node are checked before it is computed.
-        steps.sort(key=lambda step: (position[step.node], step.check is None))
-        self._constants: dict[Node, Any] = {}
-        """The values of operands that are computed from constants alone."""
-        self._steps = [step for step in steps if not self._is_done(step)]
+        steps.sort(key=lambda step: (step.position, step.check is None))
         is_needed = set(needed).__contains__
-        self._positions = [i for i, leaf in enumerate(numbers) if is_needed(leaf)]
-        self._leaves = [(numbers[i], _numpy_type(numbers[i])) for i in self._positions]
-        self._has_computed = any(step.check is None for step in self._steps)
+        read = [(i, leaf) for i, leaf in enumerate(numbers) if is_needed(leaf)]
+        read.sort(key=lambda x: _is_varying(x[1]))
+        self._read = [i for i, _ in read]
+        """Which numbers of a run are read, the fixed ones first."""
+        leaves = [(position[leaf], _numpy_type(leaf)) for _, leaf in read]
+        count = len([leaf for _, leaf in read if not _is_varying(leaf)])
+        self._fixed_leaves, self._varying_leaves = leaves[:count], leaves[count:]
+        varying = {leaf for leaf, _ in self._varying_leaves}
+        fixed_steps: list[_Step] = []
+        self._varying_steps: list[_Step] = []
+        for step in steps:
+            is_fixed = varying.isdisjoint(step.reads)
+            (fixed_steps if is_fixed else self._varying_steps).append(step)
+            if not is_fixed and step.check is None:
+                varying.add(step.position)
+        self._kept = {x for step in self._varying_steps for x in step.reads} - varying
+        """The fixed values that steps of each run read."""
+        self._fixed_steps = _with_releases(fixed_steps, self._kept)
+        self._has_fixed = bool(self._fixed_leaves or self._fixed_steps)
+        self._fixed: tuple[list[Number] | None, Mapping[int, Any]] = (None, _NO_VALUES)
+        """The last fixed numbers, and the values that were computed from them."""
+        self._has_computed = any(step.check is None for step in self._varying_steps)
         self._checked: list[Number] | None = None
         """The numbers of the last check that has succeeded."""
 
     def __bool__(self) -> bool:
         """True if a run needs checks."""
-        return bool(self._steps)
+        return bool(self._fixed_steps or self._varying_steps)
 
     def check(self, numbers: Sequence[Number]) -> None:
         """Raise the error of the first operation that these numbers of a run make fail."""
-        read = [numbers[i] for i in self._positions]
+        read = [numbers[i] for i in self._read]
         if read == self._checked:
             return
-        pairs = zip(self._leaves, read, strict=True)
+        varying, fixed_values = read, _NO_VALUES
+        if self._has_fixed:
+            count = len(self._fixed_leaves)
+            varying, fixed_values = read[count:], self._fixed_values(read[:count])
+        pairs = zip(self._varying_leaves, varying, strict=True)
         if self._has_computed:
             arrays = {leaf: np.array(number, dtype) for (leaf, dtype), number in pairs}
             with np.errstate(all="ignore"):
-                _run(self._steps, {**self._constants, **arrays})
+                _run(self._varying_steps, {**fixed_values, **arrays})
         else:
-            _run(self._steps, {**self._constants, **{leaf: number for (leaf, _), number in pairs}})
+            _run(self._varying_steps, {leaf: number for (leaf, _), number in pairs})
         self._checked = read
 
-    def _is_done(self, step: _Step) -> bool:
-        """Return True for a step that depends on no numbers and succeeds, so that it needs no
-        repetition."""
-        if not self._constants.keys() >= set(step.reads):
-            return False
-        try:
+    def _fixed_values(self, numbers: list[Number]) -> Mapping[int, Any]:
+        """Return the values that each run reads of those that these fixed numbers determine. Check
+        them, unless the numbers are the last ones."""
+        former, kept = self._fixed
+        if numbers != former:
+            pairs = zip(self._fixed_leaves, numbers, strict=True)
+            values = {leaf: np.array(number, dtype) for (leaf, dtype), number in pairs}
             with np.errstate(all="ignore"):
-                _run((step,), self._constants)
-        except Exception:  # it is raised before each run
-            return False
-        return True
+                _run(self._fixed_steps, values)
+            kept = {x: values[x] for x in self._kept}
+            self._fixed = numbers, kept
+        return kept
 
 
-def _run(steps: Sequence[_Step], values: dict[Node, Any]) -> None:
+def _with_releases(steps: Sequence[_Step], kept: Collection[int]) -> list[_Step]:
+    """Return steps that release the values that no later one reads, except those that are kept."""
+    last_reader = {x: i for i, step in enumerate(steps) for x in step.reads}
+    return [
+        step._replace(releases=[x for x in {*step.reads} if last_reader[x] == i and x not in kept])
+        for i, step in enumerate(steps)
+    ]
+
+
+def _run(steps: Sequence[_Step], values: dict[int, Any]) -> None:
     """Check operands, and add the values of nodes to those of their inputs."""
-    for node, reads, check, compute in steps:
+    for step in steps:
+        position, _, reads, check, compute, releases = step
         try:
             if check is not None:
                 check(values[reads[0]])
             elif compute is not None:
-                values[node] = compute(values)
+                values[position] = compute(values)
         except Exception as error:
-            attach_user_line(error, node)
+            attach_user_line(error, step)
             add_user_line(error)
             raise
+        for x in releases:
+            del values[x]
 
 
-def _checks_of(graph: Graph, numbers: set[Node]) -> Iterator[_Step]:
-    """Yield the checks of the operands that are computed from these numbers alone."""
-    for node in graph.nodes:
-        checked = node.operation.checked
-        if checked is None or checked.check is None:
-            continue
-        for i in checked.positions(node):
-            operand = node.inputs[i]
-            read = {x for x in topological((operand,)) if x.operation is SCALAR}
-            # The program lacks the numbers of an operation that it does not compute.
-            if is_checked_before_runs(node, i) and read <= numbers:
-                yield _Step(node, (operand,), check=checked.check(node, i))
+def _check(node: Node, i: int, position: Mapping[Node, int]) -> _Step:
+    """Return the check of the operand i of a node."""
+    checked = node.operation.checked
+    assert checked is not None
+    assert checked.check is not None
+    return _Step(position[node], node.line, [position[node.inputs[i]]], checked.check(node, i))
 
 
-def _computation(node: Node) -> _Step:
-    reference, inputs, dtype = node.operation.reference, node.inputs, _numpy_type(node)
-    attributes = dict(node.attributes)
+def _computation(node: Node, position: Mapping[Node, int]) -> _Step:
+    reference, dtype, attributes = (
+        node.operation.reference,
+        _numpy_type(node),
+        dict(node.attributes),
+    )
+    reads = [position[x] for x in node.inputs]
 
-    def compute(values: Mapping[Node, Any]) -> Any:
-        return np.asarray(reference(*[values[x] for x in inputs], **attributes), dtype)
+    def compute(values: Mapping[int, Any]) -> Any:
+        return np.asarray(reference(*[values[x] for x in reads], **attributes), dtype)
 
-    return _Step(node, inputs, compute=compute)
+    return _Step(position[node], node.line, reads, compute=compute)
 
 
 def _numpy_type(node: Node) -> np.dtype[Any]:

@@ -25,7 +25,7 @@ from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.kernels.denormals import flushed
-from magmath.kernels.thread_count import limit_running
+from magmath.kernels.thread_count import max_threads, threads_of_kernels
 from magmath.memory.chunk_sources import PrivateSource, SharedWindowSource
 from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
@@ -62,13 +62,11 @@ def isolated_times(
     instruction outside of them. Waits of barriers and messages take no time; the calls of
     collective kernels and of messages are left out.
     """
-    before = torch.get_num_threads()
-    limit_running(threads)
-    try:
-        with flushed() if program.flushes_denormals else nullcontext():
-            return _measured(program, rank, shares_memory, rounds, compiled)
-    finally:
-        limit_running(before)
+    with (
+        threads_of_kernels(min(threads, max_threads())),
+        flushed() if program.flushes_denormals else nullcontext(),
+    ):
+        return _measured(program, rank, shares_memory, rounds, compiled)
 
 
 def _measured(

@@ -9,7 +9,8 @@ wait, the number of threads is reduced by the waiting ones; all of them are trie
 intervals that double as long as threads still wait.
 
 torch has its former number of threads again after each run: the user's own operations and settings
-are not affected. That of OpenBLAS, which takes 0.1 ms to change, stays until the next change.
+are not affected. That of OpenBLAS, which takes 0.1 ms to change, stays until the next change, or
+until the pool of this process ends.
 """
 
 from __future__ import annotations

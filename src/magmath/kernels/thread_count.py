@@ -22,6 +22,7 @@ import torch
 from threadpoolctl import LibController, ThreadpoolController, threadpool_info
 
 from magmath.core import wait_policy
+from magmath.core.module_locks import module_lock
 from magmath.core.resources import processor_count
 from magmath.kernels.scipy_openblas import load_blas_of_scipy
 
@@ -31,6 +32,8 @@ start again with the next multithreaded product."""
 
 _limit: int | None = None
 _is_fork = False
+_count_lock = module_lock(__name__, "_count_lock")
+"""Of the numbers of threads of every BLAS, and of what has been recorded of them."""
 
 
 def max_threads() -> int:
@@ -50,11 +53,25 @@ def set_threads(count: int) -> None:
 
 
 def limit_running(count: int) -> None:
-    """Compute with `count` threads from now on; the limit of this process does not change."""
+    """Compute with `count` threads from now on; the limit of this process does not change.
+
+    Every BLAS keeps this number until the next call, or until `restore_running`.
+    """
+    global _before_running
     count = min(count, max_threads())
     torch.set_num_threads(count)
-    for library in _libraries(_controller()):
-        _set_count(library, count)
+    with _count_lock:
+        if _before_running is None:
+            _before_running = BlasThreads()
+        for library in _libraries(_controller()):
+            _set_count(library, count)
+
+
+def restore_running() -> None:
+    """Give every BLAS the number of threads that it had before the first `limit_running`."""
+    with _count_lock:
+        if _before_running is not None:
+            _before_running.restore()
 
 
 def processor_limit() -> int | None:
@@ -84,9 +101,10 @@ def _set_count(library: LibController, count: int) -> None:
     the libraries until it ends or releases them.
     """
     release = getattr(library, "clear_controlling_thread", lambda *, force: None)
-    release(force=True)
-    library.set_num_threads(count)
-    release(force=True)
+    with _count_lock:  # another thread could take control in between
+        release(force=True)
+        library.set_num_threads(count)
+        release(force=True)
 
 
 @final
@@ -98,15 +116,23 @@ class BlasThreads:
     """
 
     def __init__(self) -> None:
-        self._counts = {library: library.num_threads for library in _libraries(_controller())}
-        self._limit = _limit
+        load_blas_of_scipy()  # a library that is loaded later would not be restored
+        libraries = _libraries(ThreadpoolController())
+        with _count_lock:
+            self._counts = {library: library.num_threads for library in libraries}
+            self._limit, self._before_running = _limit, _before_running
 
     def restore(self) -> None:
         """Set these numbers again."""
-        global _limit
-        _limit = self._limit
-        for library, count in self._counts.items():
-            _set_count(library, count)
+        global _limit, _before_running
+        with _count_lock:
+            _limit, _before_running = self._limit, self._before_running
+            for library, count in self._counts.items():
+                _set_count(library, count)
+
+
+_before_running: BlasThreads | None = None
+"""The numbers before the first `limit_running`; None before that."""
 
 
 @final
@@ -167,13 +193,21 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
+def threads_of_kernels(count: int) -> Iterator[None]:
+    """Compute with this number of threads of torch, in this thread, and of every BLAS within the
+    context."""
+    with torch_threads(count), _blas_limits.limit(count):
+        yield
+
+
+@contextmanager
 def single_threaded() -> Iterator[None]:
     """Limit every kernel to one thread within the context. Threads that synchronize after each
     operation stall whenever another process uses one of their processors."""
     if torch.get_num_threads() == 1:
         yield
         return
-    with torch_threads(1), single_threaded_blas():
+    with threads_of_kernels(1):
         yield
 
 
@@ -183,7 +217,7 @@ def more_threads(factor: int) -> Iterator[None]:
     processors, for a worker that computes while others wait."""
     before = torch.get_num_threads()
     count = max(before, min(before * factor, max_threads()))
-    with torch_threads(count), _blas_limits.limit(count):
+    with threads_of_kernels(count):
         yield
 
 
@@ -241,8 +275,8 @@ def _controller() -> ThreadpoolController:
 
 
 def _after_fork() -> None:
-    global _is_fork, _blas_limits
-    _is_fork = True
+    global _is_fork, _blas_limits, _before_running
+    _is_fork, _before_running = True, None
     _blas_limits = _BlasLimits()  # a thread of the parent may hold the former one's lock
     set_threads(1)
 

@@ -17,7 +17,8 @@ from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.engine.repeated_runs import RepeatedRuns
+from magmath.engine.repeated_runs import RepeatedRuns, ResultBuffers
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.captured_arrays import Captures
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
@@ -203,7 +204,7 @@ class Specialization:
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
-        check_limits(self._limits, values)  # an error must not take random numbers
+        check_limits(self._limits, values)
         drawn = NO_NUMBERS if self._is_same_in_each_run else self._trace.numbers_of_run()
         numbers: Sequence[Any] = self._fixed_scalars
         hoisted = NO_DATA
@@ -223,16 +224,28 @@ class Specialization:
                 leaves = [leaf_of(data) for data in new_data]
                 self.provenance.store(leaves, operands, arguments, drawn)
                 return self._deliver(leaves, arguments)
-        if self.updated:
-            self.engine.runs.wait_for_fallible_run()
         inputs = values if self._in_order else self._input_arrays(values, hoisted)
-        results = self.runs.run(inputs, numbers)
-        if self.updated:
-            self.engine.runs.wait_for_fallible_run()
+        if self._is_same_in_each_run and not self.updated:
+            results = self.runs.run(inputs, numbers)
+        else:
+            results = self._run_with_effects(inputs, numbers)
         self.provenance.store(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
         self.runs.offer_for_reuse(results)
         return returned
+
+    def _run_with_effects(
+        self, inputs: Sequence[RemoteArray], numbers: Sequence[Any]
+    ) -> ResultBuffers:
+        """Run a program that takes numbers from counters, or whose results replace arguments. If it
+        fails, it gives the numbers back."""
+        with nullcontext() if self._is_same_in_each_run else rollback_on_failure():
+            if self.updated:
+                self.engine.runs.wait_for_fallible_run()
+            results = self.runs.run(inputs, numbers)
+            if self.updated:
+                self.engine.runs.wait_for_fallible_run()
+            return results
 
     def _scalars_and_hoisted(
         self, values: Sequence[Any], drawn: Mapping[Node, float]

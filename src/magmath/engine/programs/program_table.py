@@ -168,13 +168,15 @@ class ProgramTable:
             with stage("send"):
                 program_id = pool.define(program)
         expanded = expand(graph)
+        checks: NumberChecks | None = None
+        if any(graph.targets) or not pool.is_inline:  # otherwise a kernel fails before it matters
+            checks = NumberChecks(expanded, [graph.leaves[i] for i in compiled.scalars])
         return replace(
             compiled,
             program=program,
             program_id=program_id,
             is_fallible=is_fallible_program(expanded, in_range),
-            number_checks=NumberChecks(expanded, [graph.leaves[i] for i in compiled.scalars])
-            or None,
+            number_checks=checks or None,
         )
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:

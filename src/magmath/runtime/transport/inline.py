@@ -14,7 +14,12 @@ import torch
 from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
-from magmath.kernels.thread_count import BlasThreads, processor_limit, set_threads
+from magmath.kernels.thread_count import (
+    BlasThreads,
+    processor_limit,
+    restore_running,
+    set_threads,
+)
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.executable_program import LoadProgram, load_program
@@ -47,15 +52,19 @@ class InlineTransport(Transport):
         """Those of every BLAS if `start` has changed them."""
 
     def start(self, handle_reply: HandleReply) -> list[Hello]:
-        self._own_threads = torch.get_num_threads()
-        if count := self.options.threads or processor_limit():
-            self._own_blas_threads = BlasThreads()
-            set_threads(count)
         self._handle_reply = handle_reply
-        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._load)
-        self._worker.poll = self._poll
-        self._worker.is_abandoned = lambda: self.is_interrupted()
-        return [self._worker.hello()]
+        try:
+            if count := self.options.threads or processor_limit():
+                self._own_threads = torch.get_num_threads()
+                self._own_blas_threads = BlasThreads()
+                set_threads(count)
+            self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._load)
+            self._worker.poll = self._poll
+            self._worker.is_abandoned = lambda: self.is_interrupted()
+            return [self._worker.hello()]
+        except BaseException:  # of the worker, or Ctrl-C
+            self.close(force=True)
+            raise
 
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
@@ -129,9 +138,11 @@ class InlineTransport(Transport):
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-            if self._own_blas_threads is not None:
-                torch.set_num_threads(self._own_threads)
-                self._own_blas_threads.restore()
+        restore_running()
+        if self._own_blas_threads is not None:
+            torch.set_num_threads(self._own_threads)
+            self._own_blas_threads.restore()
+            self._own_blas_threads = None
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
         return self._handle_reply(0, Progress(command.ticket, steps, values), None)

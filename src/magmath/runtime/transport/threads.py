@@ -131,6 +131,7 @@ class ThreadTransport(Transport):
         self._threads.clear()
         if self._own_blas_threads is not None:
             self._own_blas_threads.restore()
+            self._own_blas_threads = None
 
     def _serve(self, rank: int) -> None:
         port = _QueuePort(rank, self._inboxes[rank], self._outbox)
