@@ -770,7 +770,9 @@ def test_whatever_a_callback_assigns_is_that_of_the_next_epoch(
         parts.fit(x, y)
         CHANGES[change](parts)
         expected = parts.fit(x, y, validation=(x, y))
-        figures = expected.records[0].figures()  # products in other threads may be rounded otherwise
+        figures = expected.records[
+            0
+        ].figures()  # products in other threads may be rounded otherwise
         assert history.records[1].figures() == pytest.approx(figures, rel=1e-6)
         check_same(state(whole.module), state(parts.module))
 

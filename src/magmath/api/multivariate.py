@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from magmath.api.activations import softmax
 from magmath.api.creation import DTypeLike, normal_shape
@@ -127,16 +128,22 @@ def _is_known(values: Any) -> bool:
     )
 
 
+def _not_negative(name: str, parameter: str, numbers: Any) -> NDArray[Any]:
+    """Return known numbers as an array. Raises OptionError unless all are at least 0."""
+    values = np.asarray(numbers, dtype=float)
+    if not (values >= 0).all():
+        raise OptionError(
+            f"random.{name}: {parameter} must be at least 0, was given {values.min():g}"
+            "; replace negative ones by 0"
+        )
+    return values
+
+
 def _check_colors(draw: Draw, colors: Any) -> None:
     """Raise OptionError for numbers of items, if their values are known here, that are negative or
     less than those to be drawn."""
     if _is_known(colors):
-        values = np.asarray(colors, dtype=float)
-        if not (values >= 0).all():
-            raise OptionError(
-                f"random.{draw.name}: colors must be at least 0, was given {values.min():g}"
-                "; replace negative ones by 0"
-            )
+        values = _not_negative(draw.name, "colors", colors)
         draw.check_total("nsample", "the sum of colors", float(values.sum()))
 
 
@@ -144,12 +151,7 @@ def _check_probabilities(pvals: Any) -> None:
     """Raise OptionError for probabilities, if their values are known here, that are negative or
     have a sum above 1."""
     if _is_known(pvals):
-        values = np.asarray(pvals, dtype=float)
-        if not (values >= 0).all():
-            raise OptionError(
-                f"random.multinomial: pvals must be at least 0, was given {values.min():g}"
-                "; replace negative ones by 0"
-            )
+        values = _not_negative("multinomial", "pvals", pvals)
         total = float(values[:-1].sum())
         if total > 1 + 1e-6:
             raise OptionError(

@@ -33,7 +33,7 @@ start again with the next multithreaded product."""
 _limit: int | None = None
 _is_fork = False
 _count_lock = module_lock(__name__, "_count_lock")
-"""Of the numbers of threads of every BLAS, and of what has been recorded of them."""
+"""Guards the numbers of threads of every BLAS, `_limit` and `_before_running`."""
 
 
 def max_threads() -> int:

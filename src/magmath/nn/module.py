@@ -340,7 +340,15 @@ class Module(metaclass=KeywordHints):
 
         Inner modules that override this method decide for themselves and the modules in them.
         """
-        set_training(self, mode)
+        overriding: list[str] = []
+        for path, module in self.named_modules():
+            if path.startswith(tuple(overriding)):
+                continue
+            if path and _has_own_train(module):
+                module.train(mode)
+                overriding.append(f"{path}.")
+            elif module.training is not mode:
+                module.training = mode
         return self
 
     def eval(self) -> Module:
@@ -353,16 +361,16 @@ class Module(metaclass=KeywordHints):
 
         Overrides of `train` are called again at the end, for what else they set.
         """
-        former_mode, former = self.training, [(m, m.training) for m in self.modules()]
-        overrides = any(type(module).train is not Module.train for module, _ in former)
+        former = [(module, module.training) for module in self.modules()]
         outer = CALLS.forced_modes
         CALLS.forced_modes = outer.union([id(module) for module, _ in former])
         try:
             self.train(training)
             yield
         finally:
-            if overrides:
-                self.train(former_mode)
+            for module, was_training in former:
+                if _has_own_train(module):
+                    module.train(was_training)
             CALLS.forced_modes = outer
             for module, was_training in former:
                 object.__setattr__(module, "training", was_training)
@@ -492,17 +500,8 @@ class Module(metaclass=KeywordHints):
         load(self, path, strict)
 
 
-def set_training(root: Module, mode: bool) -> None:
-    """Set the mode of a module and those in it, by the overrides of `train` of inner modules."""
-    overriding: list[str] = []
-    for path, module in root.named_modules():
-        if path.startswith(tuple(overriding)):
-            continue
-        if path and type(module).train is not Module.train:
-            module.train(mode)
-            overriding.append(f"{path}.")
-        elif module.training is not mode:
-            module.training = mode
+def _has_own_train(module: Module) -> bool:
+    return type(module).train is not Module.train
 
 
 _METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(value))

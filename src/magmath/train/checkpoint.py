@@ -34,7 +34,7 @@ from magmath.train.state_tree import decode_state, encode_state
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
-FORMAT = 2  # of the metadata; another one after each change of what they contain
+FORMAT = 2  # the version of the metadata, which each change of their content increases
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 _OUTSIDE, _HISTORY = "outside/", "history"

@@ -739,6 +739,10 @@ def test_overrides_of_train_set_the_former_mode_again() -> None:
     trainer = mm.train.Trainer(net, "mean_squared_error")
     np.testing.assert_allclose(trainer.predict(x), 2 * np.asarray(net(x)), rtol=1e-6)
     assert (net.training, net.temperature) == (True, 1.0)
+    outer = nn.Sequential(net, nn.Dense(1)).build((1, 3))
+    net.eval()
+    mm.train.Trainer(outer, "mean_squared_error").fit(x, np.ones((2, 1), np.float32))
+    assert (outer.training, net.training, net.temperature) == (True, False, 0.5)
 
 
 def test_copies_of_a_network_do_not_trace_again() -> None:
