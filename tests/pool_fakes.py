@@ -130,8 +130,8 @@ class FakeExecutable:
 
 
 def _wait_in_the_kernel(pipe: str) -> None:
-    """Wait as for a disk that does not answer, until another process writes to a named pipe: a new
-    process opens it before its program begins, and until then the kernel suspends this thread."""
+    """Wait as for a disk that does not answer, until another process opens a named pipe to write: a new
+    process opens it to read before its program begins, and until then the kernel suspends this thread."""
     c = ctypes.CDLL(None)
     actions = ctypes.create_string_buffer(1024)
     c.posix_spawn_file_actions_init(actions)

@@ -111,7 +111,7 @@ def test_a_worker_that_waits_for_a_disk_is_not_stuck(
     os.mkfifo(pipe)
     pool = open_pool(1, 60.0)
     array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
-    timer = threading.Timer(2.5, lambda: pipe.write_text("go on"))
+    timer = threading.Timer(2.5, lambda: pipe.open("w").close())
     timer.start()
     assert pool.run(pool.define(fake_program("stall", 1, pipe=str(pipe))), [array]).values() == [
         1.0
