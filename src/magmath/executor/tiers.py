@@ -24,7 +24,8 @@ from magmath.executor.fastest_selector import (
     FastestSelector,
 )
 from magmath.executor.native_forms import NativeForms
-from magmath.kernels import free_processors
+from magmath.kernels import free_processors, thread_placement
+from magmath.kernels.thread_placement import ALONE
 
 MIN_RUNS = 3
 SAMPLE_SECONDS = 2e-3
@@ -95,8 +96,9 @@ class _Alone:
 class Tiers:
     """Runs a program one step at a time, in the faster of two tiers."""
 
-    def __init__(self, *, enabled: bool, deterministic: bool) -> None:
-        self._deterministic = deterministic
+    def __init__(self, *, enabled: bool, deterministic: bool, position: int | None = ALONE) -> None:
+        """`position`: as in `thread_placement.begin_run`; None if threads are not placed."""
+        self._deterministic, self._position = deterministic, position
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
         self._choice: FastestSelector[CandidateExecutor] = FastestSelector(
@@ -112,11 +114,14 @@ class Tiers:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
+        if self._position is not None:
+            thread_placement.begin_run(self._position)
         if free_processors.has_limited:
             free_processors.begin_run()
         try:
             return self._run(binding)
         finally:
+            thread_placement.end_run()
             if free_processors.has_limited:
                 free_processors.end_run()
 
@@ -139,6 +144,8 @@ class Tiers:
 
     def _select_tier(self, binding: Binding) -> None:
         """Select the tier of the next runs by the seconds of the last ones."""
+        if self._position not in (None, ALONE):
+            thread_placement.release_threads()  # a compiler that is started would be bound too
         self._binding = binding
         self._choice.add_measurement(self._seconds, self._runs)
         self._binding = None

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar, final
 
 import torch
 
+from magmath.kernels import thread_placement
 from magmath.kernels.thread_count import limit_running
 
 Result = TypeVar("Result")
@@ -173,11 +174,13 @@ def adapt_threads() -> None:
 
 def run_on_free_processors(function: Callable[..., Result], /, *arguments: Any) -> Result:
     """Call a function that computes something, with as many threads as processors are free."""
+    thread_placement.begin_run()
     if has_limited:
         begin_run()
     try:
         adapt_threads()
         return function(*arguments)
     finally:
+        thread_placement.end_run()
         if has_limited:
             end_run()

@@ -15,6 +15,7 @@ from typing import final
 
 from magmath.core.debugging import Delays
 from magmath.errors import ProtocolError
+from magmath.kernels.thread_placement import release_threads
 from magmath.runtime.messages import (
     Command,
     Interrupt,
@@ -84,6 +85,8 @@ class CommandLoop:
             if isinstance(command, Stop):
                 return
             self.running = command if isinstance(command, Run) else None
+            if not (isinstance(command, Run) and command.steps == 1):
+                release_threads()  # those that the command starts would be bound too
             self._delays.sleep()
             reply = self._worker.reply_to(command, data)
             self._delays.sleep()
