@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -240,6 +240,36 @@ def test_matrix_and_vector_on_all_threads(data: st.DataObject) -> None:
         return
     divided.bind(product, default)()
     agree(out, truth, columns)
+
+
+@pytest.mark.usefixtures("two_threads")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shape=st.tuples(st.integers(0, 300), st.integers(0, 20)),
+    dtype=st.sampled_from(["float32", "float64", "complex64"]),
+    orders=st.tuples(st.sampled_from("CF"), st.sampled_from([1, 2]), st.sampled_from([1, 3])),
+    transposed=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_slender_matrices_of_numpy(
+    shape: tuple[int, int],
+    dtype: str,
+    orders: tuple[Literal["C", "F"], int, int],
+    transposed: bool,
+    seed: int,
+) -> None:
+    """In any order, with any distance of the vectors' elements."""
+    rng = np.random.default_rng(seed)
+    order, x_step, out_step = orders
+    a = rng.standard_normal(shape).astype(dtype, order=order)
+    rows, columns = shape if transposed else shape[::-1]
+    x = rng.standard_normal(rows * x_step).astype(dtype)[::x_step]
+    memory = np.full(columns * out_step, np.nan, dtype)
+    divided_gemv.multiply_slender(a, x, memory[::out_step], transposed=transposed)
+    tolerance = 1e-12 if dtype == "float64" else 1e-4
+    expected = (a.T if transposed else a) @ x
+    np.testing.assert_allclose(memory[::out_step], expected, tolerance, tolerance)
+    assert np.isnan(memory.reshape(columns, out_step)[:, 1:]).all()
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -17,9 +17,8 @@ OPENBLAS: Final = "OPENBLAS_THREAD_TIMEOUT"
 """The base-2 logarithm of the cycles that an idle OpenBLAS thread spins; the default is 26."""
 OPENMP: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables for the spin time of GNU OpenMP; the first one counts iterations."""
-SETTINGS: Final = {OPENBLAS: "4", OPENMP[0]: "10000"}
-"""The shortest spin that OpenBLAS accepts, and 0.1 ms for OpenMP, so that its threads stay awake
-between consecutive operations."""
+SETTINGS: Final = {OPENBLAS: "18", OPENMP[0]: "10000"}
+"""About 0.1 ms for each library, so that its threads stay awake between consecutive operations."""
 
 was_torch_loaded_first = False
 """True if torch was loaded before magmath could set its spin time."""

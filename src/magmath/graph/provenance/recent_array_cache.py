@@ -30,6 +30,9 @@ MAX_OLDER_BYTES = 16 << 20
 """The same if more than `RECENT` arrays are kept. It is smaller, so that memory which is still in
 the processor's cache is used again soon."""
 RECENT = 8
+OLDER_SHARE = 0.75
+"""The share of `MAX_OLDER_BYTES` to which arrays are dropped: to examine all of them for each array
+that is added would take as long as to compute it."""
 
 
 @final
@@ -78,12 +81,16 @@ def _is_excessive(count: int, nbytes: int) -> bool:
     return nbytes > (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES)
 
 
+def _is_to_drop(count: int, nbytes: int) -> bool:
+    return nbytes > (MAX_BYTES if count <= RECENT else OLDER_SHARE * MAX_OLDER_BYTES)
+
+
 def _remove_released() -> list[KeptArray]:
     """Remove the entries that no record refers to any more, and the oldest ones beyond the limits,
     which are returned."""
     global _nbytes
     for key in [key for key, (reference, _) in list(_entries.items()) if reference() is None]:
         _entries.pop(key, None)
-    dropped = _entries.drop_while(_is_excessive, lambda entry: entry[1])
+    dropped = _entries.drop_while(_is_to_drop, lambda entry: entry[1])
     _nbytes = sum([nbytes for _, nbytes in list(_entries.values())])
     return [kept_array for _, (reference, _) in dropped if (kept_array := reference()) is not None]

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import is_code_ready
@@ -25,6 +26,8 @@ MIN_BYTES: Final = 256 << 10
 """Bytes of a matrix from which threads are worth the time to start them."""
 PART_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
+MIN_SLENDER: Final = 8
+"""Rows by columns from which these loops are faster than OpenBLAS."""
 LONG_PART: Final = 512
 """Minimum elements of a part of a row. For Aᵀ·x, rows that are long enough are divided themselves
 (`by_columns`): each part is then a part of the result, and no partial sums are added."""
@@ -166,6 +169,23 @@ def code() -> AotModule:
 def is_ready() -> bool:
     """Return True if the code is on disk; otherwise start to compile it in the background."""
     return is_code_ready(code)
+
+
+def multiply_slender(
+    a: NDArray[np.generic], x: NDArray[np.generic], out: NDArray[np.generic], *, transposed: bool
+) -> None:
+    """Compute out = A·x, or Aᵀ·x, of NumPy's arrays: on torch's threads if A has many rows, for
+    which OpenBLAS takes up to twice as long; its threads would have to wake up, too."""
+    rows, columns = a.shape
+    is_suited = rows >= MIN_SLENDER * columns > 0 and a.dtype.name in _SIZES
+    is_contiguous = a.flags.c_contiguous and x.flags.c_contiguous
+    if is_suited and is_contiguous and torch.get_num_threads() > 1 and is_ready():
+        matrix = Matrix(a.ctypes.data, rows, columns, columns)
+        y = Vector(out.ctypes.data, out.strides[0] // out.itemsize)
+        name, factors = a.dtype.name, {"alpha": 1.0, "beta": 0.0}
+        bind(name, matrix, x.ctypes.data, y, transposed=transposed, **factors)()
+    else:
+        np.matmul(a.T if transposed else a, x, out)
 
 
 @final

@@ -8,6 +8,7 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,8 @@ MAX_NUMPY_FLOPS = 1 << 24
 bind a kernel."""
 MAX_NUMPY_INTEGER_FLOPS = 1 << 20
 """The same for integers, of which NumPy has no fast products of matrices."""
+MIN_DIVIDED_BYTES = 4 << 20
+"""Bytes of a matrix from which its product with a vector may be faster on torch's threads."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
 
@@ -156,6 +159,11 @@ def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[
     is_same = node.dtype is node.inputs[0].dtype and is_number
     if not (is_small and is_same):
         return None
+    a = node.inputs[0]
+    if (len(a.shape), len(node.shape)) == (2, 1) and a.nbytes >= MIN_DIVIDED_BYTES:
+        from magmath.kernels.gemm.divided_gemv import multiply_slender
+
+        return partial(multiply_slender, transposed=transpose_a)
     if not (transpose_a or transpose_b):
         return np.matmul
     return lambda a, b, out: np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out)
