@@ -1542,3 +1542,57 @@ def test_names_of_the_norm_of_frobenius() -> None:
     for options in ({"ord": "f", "axis": (0, 1)}, {"ord": "f", "axis": (2, 1), "keepdims": True}):
         expected = np.linalg.norm(x, **options)
         np.testing.assert_allclose(mm.linalg.norm(mm.asarray(x), **options), expected, rtol=1e-12)
+
+
+# writing by masks and positions -------------------------------------------------------------------
+
+
+@given(
+    shape=st.sampled_from([(), (4,), (2, 3), (2, 2)]),
+    mask_shape=st.sampled_from([(), (1,), (2,), (4,), (6,), (2, 3), (3, 2), (1, 4)]),
+    seed=st.integers(0, 99),
+    name=st.sampled_from(["place", "putmask"]),
+)
+def test_masks_of_another_shape(
+    shape: tuple[int, ...], mask_shape: tuple[int, ...], seed: int, name: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    mask = rng.random(mask_shape) < 0.6
+    x = rng.integers(0, 9, shape)
+    ours, values = mm.asarray(x), [7, 8]
+    try:
+        getattr(np, name)(x, mask, values)
+    except ValueError:
+        with pytest.raises(ValueError, match=f"{name}: needs a mask"):
+            getattr(mm, name)(ours, mm.asarray(mask), values)
+    else:
+        getattr(mm, name)(ours, mm.asarray(mask), values)
+    np.testing.assert_array_equal(ours.numpy(), x)
+
+
+@pytest.mark.parametrize("target", ["int64", "uint64", "int8", "float32", "complex64"])
+@pytest.mark.parametrize("source", ["int64", "uint64", "int8", "float32", "bool"])
+def test_copies_where_a_mask_is_true(target: str, source: str) -> None:
+    x, values = np.arange(3).astype(target), np.array([7, 0, 9]).astype(source)
+    mask, ours = np.array([True, False, True]), mm.asarray(x)
+    try:
+        np.copyto(x, values, where=mask)
+    except TypeError:
+        with pytest.raises(TypeError, match="copyto: "):
+            mm.copyto(ours, mm.asarray(values), where=mm.asarray(mask))
+    else:
+        mm.copyto(ours, mm.asarray(values), where=mm.asarray(mask))
+    np.testing.assert_array_equal(ours.numpy(), x)
+
+
+def test_positions_of_a_number() -> None:
+    """An array without dimensions has position 0."""
+    for write in (
+        lambda lib, x: lib.put(x, [0], 7.0),
+        lambda lib, x: lib.put(x, [0, -1], [7.0, 8.0]),
+        lambda lib, x: lib.place(x, lib.asarray(True), [9.0]),
+    ):
+        theirs, ours = np.array(3.0), mm.asarray(3.0)
+        write(np, theirs)
+        write(mm, ours)
+        assert float(ours) == theirs

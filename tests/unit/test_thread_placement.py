@@ -18,14 +18,16 @@ from magmath.kernels.thread_placement import (
 )
 
 PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-pytestmark = pytest.mark.skipif(len(PROCESSORS) < 2, reason="needs two processors and Linux")
+pytestmark = pytest.mark.skipif(
+    not 2 <= len(PROCESSORS) <= 16, reason="needs Linux and 2 to 16 processors"
+)
 
 
 class Machine:
     """Two threads of a library, a clock, and the processor of the thread that calls them."""
 
     def __init__(self) -> None:
-        self.now, self.caller = 100.0, PROCESSORS[0]
+        self.now, self.caller, self.count = 100.0, PROCESSORS[0], len(PROCESSORS)
         self._end = threading.Event()
         threads = [threading.Thread(target=self._end.wait) for _ in range(2)]
         for thread in threads:
@@ -37,7 +39,7 @@ class Machine:
 
     def run(self, seconds: float = 0.0) -> list[set[int]]:
         """Run kernels for a while; return the processors of the threads meanwhile."""
-        self.placement.begin_run()
+        self.placement.begin_run(self.count)
         processors = [os.sched_getaffinity(thread) for thread in self.threads]
         self.now += seconds
         self.placement.end_run()
@@ -56,14 +58,18 @@ def machine() -> Iterator[Machine]:
 
 
 def test_threads_are_bound_to_other_processors_than_the_caller(machine: Machine) -> None:
-    others = PROCESSORS[1:]
-    if len(PROCESSORS) > 16:
-        others = PROCESSORS  # binding would take too long
-    assert all(processors <= set(others) for processors in machine.run())
+    assert all(processors <= set(PROCESSORS[1:]) for processors in machine.run())
     assert os.sched_getaffinity(0) == set(PROCESSORS)
 
 
-@pytest.mark.skipif(len(PROCESSORS) > 16, reason="binding would take too long")
+def test_nothing_is_bound_while_processors_remain_free(machine: Machine) -> None:
+    machine.count = len(PROCESSORS) - 1
+    assert machine.run() == [set(PROCESSORS)] * 2
+    placement = ThreadPlacement()
+    placement.begin_worker_run(0, len(PROCESSORS) - 1)
+    assert os.sched_getaffinity(0) == set(PROCESSORS)
+
+
 def test_threads_follow_the_caller(machine: Machine) -> None:
     for caller in (*PROCESSORS, PROCESSORS[0]):
         machine.caller = caller
@@ -92,7 +98,7 @@ def test_threads_have_the_processors_from_before_again(machine: Machine) -> None
 
 def test_threads_that_have_ended_are_ignored(machine: Machine) -> None:
     machine.threads.append(2**22 + 1)  # more than any thread's number
-    machine.placement.begin_run()
+    machine.placement.begin_run(machine.count)
     machine.placement.release()
 
 
@@ -100,14 +106,15 @@ def test_the_thread_of_a_worker_is_bound_and_released() -> None:
     now = 100.0
     placement = ThreadPlacement(lambda: now)
     try:
-        placement.begin_run_at(1)
-        assert os.sched_getaffinity(0) == {PROCESSORS[1]}
+        for release in (placement.release_caller, placement.release):
+            placement.begin_worker_run(1, len(PROCESSORS))
+            assert os.sched_getaffinity(0) == {PROCESSORS[1]}
+            release()
+            assert os.sched_getaffinity(0) == set(PROCESSORS)
+        placement.begin_worker_run(1, len(PROCESSORS))
         now += BOUND_SECONDS
         placement.end_run()
-        placement.begin_run_at(1)
-        assert os.sched_getaffinity(0) == set(PROCESSORS)
-        now += 2 * PAUSE_SECONDS
-        placement.begin_run_at(len(PROCESSORS))
+        placement.begin_worker_run(1, len(PROCESSORS))
         assert os.sched_getaffinity(0) == set(PROCESSORS)
     finally:
         placement.release()

@@ -114,19 +114,18 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     side: Literal["left", "right"] = "left" if right else "right"
     if edges.size < 2:
         return searchsorted(edges, values, side)
-    steps = diff(edges)
-    if _is_found(any(steps < 0) & any(steps > 0)):
+    rises, falls = edges[1:] > edges[:-1], edges[1:] < edges[:-1]  # differences may overflow
+    if _is_surely_true(any(rises) & any(falls)):
         raise OptionError("digitize: bins must rise or fall throughout; sort them first")
-    falls = edges[0] > edges[-1]
-    number = searchsorted(where(falls, edges[::-1], edges), values, side)
-    return where(falls, edges.size - number, number)
+    descend = edges[0] > edges[-1]
+    number = searchsorted(where(descend, edges[::-1], edges), values, side)
+    return where(descend, edges.size - number, number)
 
 
-def _is_found(fault: Array) -> bool:
-    """Return the value of a condition for an error; False if a function is traced, whose arguments
-    have no values."""
+def _is_surely_true(condition: Array) -> bool:
+    """Return the value of a condition; False if it depends on an argument of a traced function."""
     try:
-        return bool(fault)
+        return bool(condition)
     except TracingError:
         return False
 
@@ -196,7 +195,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, *, has_weights: bool = Fal
                 f"{name}: edges are 1-D, was given shape {edges.shape}"
                 "; pass a flat list of edges, or the number of bins"
             )
-        if _is_found(any(diff(edges) < 0)):
+        if _is_surely_true(any(edges[1:] < edges[:-1])):  # differences may overflow
             raise OptionError(f"{name}: edges must rise; sort them first")
         return _Bins(edges, False)
     number = require_integer(f"{name}: bins", bins, 1)

@@ -313,9 +313,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
         values = reshape(values, values.shape[leading:])
     wide = broadcast_to(values, dst.shape)
     if where is not True:
-        mask = broadcast_to(as_array("copyto", where), dst.shape)
-        wide = choice(mask, wide, dst)
-    stored("copyto", wide, dst)
+        where = astype(broadcast_to(as_array("copyto", where), dst.shape), bool_)
+    stored("copyto", wide, dst, where)
 
 
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
@@ -323,31 +322,50 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     repeated."""
     a = target("put", a)
     positions = ravel(treated_positions("put", as_array("put", ind), a.size, mode))
+    _write_flat("put", a, positions, cycled("put", a, v, positions.size))
+
+
+def _write_flat(operation: str, a: Array, index: Array, values: Any) -> None:
+    """Write values by positions, or a mask, of the flattened array, which shares the elements
+    unless `a` is 0-d."""
     flat = a.flat
-    flat[positions] = cycled("put", a, v, positions.size)
+    flat[index] = values
+    if not a.ndim:
+        stored(operation, reshape(flat, ()), a)
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask is true: to each such position the value at the same position of
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
-    chosen = as_array("putmask", mask)
-    if chosen.size != a.size:
-        raise ShapeError(
-            f"putmask: needs a mask of the array's {a.size} elements, was given {chosen.size}"
-            "; broadcast it with mm.broadcast_to(mask, x.shape)"
-        )
+    chosen = _mask_of_size("putmask", a, mask)
     repeated = cycled("putmask", a, values, a.size)
     wide = reshape(repeated, a.shape) if repeated.ndim else broadcast_to(repeated, a.shape)
-    stored("putmask", choice(reshape(chosen, a.shape), wide, a), a)
+    stored("putmask", choice(chosen, wide, a), a)
 
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
     """Write values where a mask is true: the n-th value to the n-th such position; fewer values are
     repeated."""
-    arr, chosen = target("place", arr), as_array("place", mask)
-    chosen = astype(chosen, bool_)
-    arr[chosen] = cycled("place", arr, vals, count_mask(chosen.node).total)
+    arr = target("place", arr)
+    chosen = astype(_mask_of_size("place", arr, mask), bool_)
+    chosen = chosen if arr.ndim else ravel(chosen)
+    values = cycled("place", arr, vals, count_mask(chosen.node).total)
+    if arr.ndim:
+        arr[chosen] = values
+    else:
+        _write_flat("place", arr, chosen, values)
+
+
+def _mask_of_size(operation: str, array: Array, mask: Any) -> Array:
+    """Return a mask with as many elements as an array, in its shape."""
+    chosen = as_array(operation, mask)
+    if chosen.size != array.size:
+        raise ShapeError(
+            f"{operation}: needs a mask of the array's {array.size} elements, was given "
+            f"{chosen.size}; broadcast it with mm.broadcast_to(mask, x.shape)"
+        )
+    return reshape(chosen, array.shape)
 
 
 def cycled(operation: str, array: Array, values: Any, size: int) -> Array:
@@ -373,8 +391,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
                 "put_along_axis: without an axis, indices have 1 dimension, was given shape "
                 f"{positions.shape}; flatten them with mm.ravel(indices)"
             )
-        flat = arr.flat
-        flat[positions] = values
+        _write_flat("put_along_axis", arr, positions, values)
         return
     require_positions_along("put_along_axis", arr, positions)
     d = normalize_axis("put_along_axis", axis, arr.ndim)

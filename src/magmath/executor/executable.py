@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, final
 
 import torch
 
-from magmath.core.resources import processor_count
 from magmath.core.type_aliases import Number, Poll
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding, blocks_of
@@ -28,7 +28,7 @@ from magmath.executor.numpy_fast_path import context_without_fp_warnings, withou
 from magmath.executor.run_failures import RunFailures
 from magmath.executor.step_loop import StepLoop
 from magmath.executor.tiers import Tiers
-from magmath.kernels.thread_placement import ALONE
+from magmath.kernels import thread_placement
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 
@@ -238,20 +238,23 @@ def _tiers(context: Context) -> Tiers | RecordedRuns:
         from magmath.executor.cuda_graphs import RecordedRuns
 
         return RecordedRuns()
-    on_cpu = context.device.type == "cpu"
     return Tiers(
-        enabled=context.native and on_cpu,
+        enabled=context.native and context.device.type == "cpu",
         deterministic=context.deterministic,
-        position=_position(context) if on_cpu else None,
+        place_threads=_placement(context),
     )
 
 
-def _position(context: Context) -> int | None:
-    """Return the position of this worker among those whose threads are placed together; None if
-    its threads are not placed."""
+def _placement(context: Context) -> Callable[[], None]:
+    """Return the function that places the threads of this worker before a run."""
     comm = context.comm
-    if comm.size == 1:
-        return ALONE
+    if comm.size == 1 and context.device.type == "cpu":
+        return thread_placement.begin_run
     is_process = comm.shares_memory and current_thread() is main_thread()
-    has_processor = comm.size <= processor_count() and torch.get_num_threads() == 1
-    return comm.rank if is_process and has_processor else None
+    if is_process and context.device.type == "cpu" and torch.get_num_threads() == 1:
+        return partial(thread_placement.begin_worker_run, comm.rank, comm.size)
+    return _nothing
+
+
+def _nothing() -> None:
+    """Leave the threads where they are."""

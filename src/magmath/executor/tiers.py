@@ -13,6 +13,7 @@ barriers are the same in both tiers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import final
 
@@ -25,7 +26,6 @@ from magmath.executor.fastest_selector import (
 )
 from magmath.executor.native_forms import NativeForms
 from magmath.kernels import free_processors, thread_placement
-from magmath.kernels.thread_placement import ALONE
 
 MIN_RUNS = 3
 SAMPLE_SECONDS = 2e-3
@@ -96,9 +96,15 @@ class _Alone:
 class Tiers:
     """Runs a program one step at a time, in the faster of two tiers."""
 
-    def __init__(self, *, enabled: bool, deterministic: bool, position: int | None = ALONE) -> None:
-        """`position`: as in `thread_placement.begin_run`; None if threads are not placed."""
-        self._deterministic, self._position = deterministic, position
+    def __init__(
+        self,
+        *,
+        enabled: bool,
+        deterministic: bool,
+        place_threads: Callable[[], None] = thread_placement.begin_run,
+    ) -> None:
+        """`place_threads`: called before each run."""
+        self._deterministic, self._place_threads = deterministic, place_threads
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
         self._choice: FastestSelector[CandidateExecutor] = FastestSelector(
@@ -114,8 +120,7 @@ class Tiers:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
-        if self._position is not None:
-            thread_placement.begin_run(self._position)
+        self._place_threads()
         if free_processors.has_limited:
             free_processors.begin_run()
         try:
@@ -144,8 +149,7 @@ class Tiers:
 
     def _select_tier(self, binding: Binding) -> None:
         """Select the tier of the next runs by the seconds of the last ones."""
-        if self._position not in (None, ALONE):
-            thread_placement.release_threads()  # a compiler that is started would be bound too
+        thread_placement.release_caller()  # it may start a compiler
         self._binding = binding
         self._choice.add_measurement(self._seconds, self._runs)
         self._binding = None

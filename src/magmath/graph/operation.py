@@ -382,8 +382,8 @@ class Operation:
                       by name; `fold_epilogues` folds such nodes into it
     bias_axis         the dimension of the result along which a bias varies
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
-    numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
-                      result that is faster than the kernel for short arrays, or None
+    numpy_function    node → code on NumPy's arrays, a function of whole operands and of the result
+                      that is faster than the kernel for short arrays, or None
     uses_lapack       computed by LAPACK: one worker may compute it for all, with the threads of its
                       whole host
 

@@ -96,7 +96,8 @@ class FreeProcessors:
         self._retry, self._pause = 0.0, RETRY_SECONDS[0]
 
     def begin_run(self) -> None:
-        """Reduce the number of threads of torch if it is limited; called before each run."""
+        """Give torch the reduced number of threads, if fewer than all are used now; called before
+        each run."""
         count = self._count()
         if self._used < self._all and count != self._all:  # user code has set another number
             self._all = count
@@ -173,7 +174,8 @@ def adapt_threads() -> None:
 
 
 def run_on_free_processors(function: Callable[..., Result], /, *arguments: Any) -> Result:
-    """Call a function that computes something, with as many threads as processors are free."""
+    """Call a function that computes something, with as many threads as processors are free, each on
+    a processor of its own."""
     thread_placement.begin_run()
     if has_limited:
         begin_run()

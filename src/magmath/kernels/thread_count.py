@@ -25,7 +25,7 @@ from magmath.core import wait_policy
 from magmath.core.module_locks import module_lock
 from magmath.core.resources import processor_count
 from magmath.kernels.scipy_openblas import load_blas_of_scipy
-from magmath.kernels.thread_placement import release_threads
+from magmath.kernels.thread_placement import release_caller
 
 _REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
 """Functions of OpenBLAS: return the current setting, read it again, and end the threads, which
@@ -216,7 +216,7 @@ def single_threaded() -> Iterator[None]:
 def more_threads(factor: int) -> Iterator[None]:
     """Multiply the number of threads by `factor` within the context, up to the number of
     processors, for a worker that computes while others wait."""
-    release_threads()  # the new threads would be bound too
+    release_caller()  # it may start threads
     before = torch.get_num_threads()
     count = max(before, min(before * factor, max_threads()))
     with threads_of_kernels(count):

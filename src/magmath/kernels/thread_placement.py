@@ -4,11 +4,13 @@ In a virtual machine, Linux takes a processor that sleeps for one that the host 
 machine, and runs a thread that is woken on the processor of its waker. So after a pause, the
 threads of every kernel take turns on one processor, until the scheduler has balanced the load some
 tens of milliseconds later: programs that are run now and then, as in a notebook, took twice as
-long. For the first BOUND_SECONDS after a pause, the threads of OpenMP and of every BLAS are
-therefore bound to processors other than that of the thread that calls them.
+long. A run after a pause therefore binds the threads of OpenMP and of every BLAS to processors
+other than that of the thread that calls them, and the first run BOUND_SECONDS later releases them.
 
 The calling thread is not bound, because the threads and processes that it starts would be bound
-too; only that of a worker process is, until its next command that could start some.
+too; only that of a worker process is, until its next command that could start some. Nor is anything
+bound if some processors remain free: the scheduler finds them, and other processes, bound in the
+same way, would compete for the same ones.
 """
 
 from __future__ import annotations
@@ -33,22 +35,21 @@ LOOK_SECONDS: Final = 1.0
 """Seconds after which new threads are looked for, which takes 0.1 ms."""
 MOST_PROCESSORS: Final = 16
 """With more, binding takes too long: some microseconds for each thread."""
-ALONE: Final = -1
-"""The position of a worker that is the only one."""
 _TASKS: Final = Path("/proc/self/task")
 _SETTINGS: Final = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which users place the threads themselves."""
 
 
 def library_threads() -> list[int]:
-    """Return the numbers of the threads that numerical libraries have started: those that Python
-    does not know, and that have no names of their own."""
-    of_python = {thread.native_id for thread in threading.enumerate()}
+    """Return the numbers of the threads of numerical libraries: those that neither Python knows nor
+    a name distinguishes, except the calling one."""
+    threads = [int(name) for name in os.listdir(_TASKS)]
+    of_python = {thread.native_id for thread in threading.enumerate()}  # later: of all listed ones
     own_name = (_TASKS.parent / "comm").read_bytes()
     found = []
-    for thread in map(int, os.listdir(_TASKS)):
+    for thread in set(threads) - of_python - {threading.get_native_id()}:
         with suppress(OSError):  # the thread has ended
-            if thread not in of_python and (_TASKS / f"{thread}/comm").read_bytes() == own_name:
+            if (_TASKS / f"{thread}/comm").read_bytes() == own_name:
                 found.append(thread)
     return sorted(found)
 
@@ -67,27 +68,28 @@ class ThreadPlacement:
         self._ended = self._end_of_binding = self._next_look = float("-inf")
         self._threads: list[int] = []
         self._allowed: dict[int, set[int]] = {}  # of each bound thread, before it was bound
-        self._caller = -1  # the processor that the bound threads leave to their caller
+        self._left_free = -1  # the processor that the bound threads leave to their caller
         self._lock = threading.Lock()
 
-    def begin_run(self) -> None:
-        """Bind the threads if there was a pause; release them if it is long ago."""
+    def begin_run(self, threads: int) -> None:
+        """Bind the threads of libraries, of which kernels use `threads` with the calling one, if
+        there was a pause; release them if it is long ago."""
         now = self._clock()
         if self._is_after_pause(now):
             processor = self._processor()
-            if processor != self._caller or now >= self._next_look:
-                self._bind_others(processor, now)
+            if processor != self._left_free or now >= self._next_look:
+                self._bind_others(processor, threads, now)
         elif self._allowed:
             self.release()
 
-    def begin_run_at(self, position: int) -> None:
-        """Bind the calling thread, that of a worker, to the processor at this position among those
-        that it may use; release it if the last pause is long ago."""
+    def begin_worker_run(self, rank: int, workers: int) -> None:
+        """Bind the calling thread, that of one of the host's workers, to a processor of its own if
+        there was a pause; release it if that is long ago."""
         if self._is_after_pause(self._clock()):
             if not self._allowed:
                 processors = sorted(os.sched_getaffinity(0))
-                if position < len(processors) > 1:
-                    self._bind({threading.get_native_id(): processors[position]})
+                if len(processors) == workers:
+                    self._bind({threading.get_native_id(): processors[rank]})
         elif self._allowed:
             self.release()
 
@@ -100,12 +102,12 @@ class ThreadPlacement:
             self._end_of_binding = now + BOUND_SECONDS
         return now < self._end_of_binding
 
-    def _bind_others(self, caller: int, now: float) -> None:
+    def _bind_others(self, caller: int, threads: int, now: float) -> None:
         """Bind the threads of libraries to processors other than that of the calling thread."""
-        self._caller = caller
-        processors = sorted(os.sched_getaffinity(0))
-        others = [p for p in processors if p > caller] + [p for p in processors if p < caller]
-        if not 0 < len(others) < MOST_PROCESSORS:
+        self._left_free = caller
+        processors = os.sched_getaffinity(0)
+        others = sorted(processors - {caller})
+        if not len(processors) <= min(threads, MOST_PROCESSORS) or not others:
             return
         if now >= self._next_look:
             self._threads, self._next_look = self._find_threads(), now + LOOK_SECONDS
@@ -127,7 +129,12 @@ class ThreadPlacement:
                 with suppress(OSError):
                     os.sched_setaffinity(thread, allowed)
             self._allowed.clear()
-        self._caller = -1
+        self._left_free = -1
+
+    def release_caller(self) -> None:
+        """Release the calling thread, if it is that of a worker."""
+        if threading.get_native_id() in self._allowed:
+            self.release()
 
 
 def _placement() -> ThreadPlacement | None:
@@ -144,23 +151,30 @@ def _placement() -> ThreadPlacement | None:
 _of_process = _placement()
 
 
-def begin_run(position: int = ALONE) -> None:
-    """Place the threads of this process; called before kernels that several threads compute.
+def begin_run() -> None:
+    """Place the threads of this process; called before kernels that several threads compute."""
+    if _of_process is not None and (threads := torch.get_num_threads()) > 1:
+        _of_process.begin_run(threads)
 
-    `position`: of this worker process among those of the host, which compute with one thread each.
-    """
-    if _of_process is None:
-        return
-    if position != ALONE:
-        _of_process.begin_run_at(position)
-    elif torch.get_num_threads() > 1:
-        _of_process.begin_run()
+
+def begin_worker_run(rank: int, workers: int) -> None:
+    """Place the calling thread: that of a worker process, with one thread, of this number among
+    those of the host."""
+    if _of_process is not None:
+        _of_process.begin_worker_run(rank, workers)
 
 
 def end_run() -> None:
     """Note the end of such kernels."""
     if _of_process is not None:
         _of_process.end_run()
+
+
+def release_caller() -> None:
+    """Let the calling thread use all processors again, before it starts a thread or a process,
+    which would be bound too."""
+    if _of_process is not None:
+        _of_process.release_caller()
 
 
 def release_threads() -> None:

@@ -12,25 +12,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from inspect import isfunction
-from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import depend_on_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
 from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, is_of_package, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
-from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
-from magmath.engine.traces.tracing import TraceScope
-from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS, Materialization
 from magmath.nn.describe import representation, summary
@@ -43,7 +38,7 @@ from magmath.nn.inventory import (
     missing_variable_error,
     name_by_path,
 )
-from magmath.nn.mixed_precision import call_in_half_type
+from magmath.nn.module_call import wrapped_call
 from magmath.nn.state_file import IncompatibleKeys, assign_state, load, save
 from magmath.nn.variables import (
     Buffer,
@@ -57,98 +52,11 @@ from magmath.nn.variables import (
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
 
-CallMethod = Callable[..., Any]
-
 _STRUCTURAL = (Variable, Deferred, list, tuple, dict)
 
 _HIDDEN = ("_inventory", "_mode")
 """Attributes that are not parts: the cached walk, and the object that represents the mode in
 traces."""
-
-
-def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
-    """Return a module's `__call__`, wrapped so that arguments are converted, traces depend on the
-    state of the module, and hooks run after it.
-
-    Layers convert lists of numbers too. Modules of users receive them, as they may mean something
-    else.
-    """
-
-    @wraps(call)
-    def wrapped(self: Module, *args: Any, **kwargs: Any) -> Any:
-        trace = tracing.current()
-        if trace is not None:
-            _depend_on_module(trace, self)
-        if converts_lists and args and isinstance(args[0], (NoneType, str, int, float)):
-            args = (_first_input(self, args[0]), *args[1:])
-        args = tuple(
-            [x if isinstance(x, Array) else _converted_argument(x, converts_lists) for x in args]
-        )
-        if kwargs:
-            kwargs = {name: _converted_argument(x) for name, x in kwargs.items()}
-        active = CALLS.modules
-        active.append(self)
-        try:
-            if PRECISION.compute is None:
-                outputs = call(self, *args, **kwargs)
-            else:
-                outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
-        except (ShapeError, DTypeError):
-            if len(active) == 1:
-                _undo_materialization()
-            raise
-        finally:
-            active.pop()
-            if not active:
-                CALLS.materialized.clear()
-        if not active:
-            self._name_new_variables()
-        for hook in CALLS.hooks:
-            hook(self, outputs)
-        return outputs
-
-    return wrapped
-
-
-def _undo_materialization() -> None:
-    """Defer again the variables that a call with an input of a wrong shape or type has made."""
-    for made in reversed(CALLS.materialized):
-        vars(made.module)[made.name] = made.deferred
-        if not made.was_made:  # by an earlier call, as an attribute that shares the variable
-            made.deferred.forget()
-        invalidate_captures(made.module)
-    if CALLS.materialized:
-        invalidate_inventories()
-
-
-def _first_input(layer: Module, x: Any) -> Any:
-    """Return a number that a layer receives as an array. Raises TypeError for None and texts."""
-    if isinstance(x, (NoneType, str)):
-        remedy = "return the output of the layer before" if x is None else "give an array"
-        raise TypeError(f"{type(layer).__name__}: needs an array, was given {x!r}; {remedy}")
-    return asarray(x)
-
-
-def _depend_on_module(trace: TraceScope, module: Module) -> None:
-    """Record that a traced function depends on the state of a module that it calls."""
-    if CALLS.modules:
-        trace.depend_on_state(module)
-    else:
-        inventory = module._current_inventory()
-        trace.depend_on_observed_state(inventory.structure)
-        for part in inventory.modules.values():
-            trace.depend_on_state(part)  # it may read attributes of parts that it does not call
-    if id(module) not in CALLS.forced_modes:
-        trace.depend_on_state(vars(module).setdefault("_mode", object()))
-
-
-def _converted_argument(argument: Any, converts_lists: bool = False) -> Any:
-    """Return an argument of a module, converted if it is an array of NumPy or PyTorch, or nested
-    lists of numbers for a layer. Lists and tuples of arrays are several inputs."""
-    if isinstance(argument, (list, tuple)):
-        return asarray(argument) if converts_lists and is_number_table(argument) else argument
-    foreign = hasattr(argument, "__dlpack__") and not isinstance(argument, Array)
-    return asarray(argument) if foreign else argument
 
 
 class Module(metaclass=KeywordHints):
@@ -175,7 +83,7 @@ class Module(metaclass=KeywordHints):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            call = _wrapped_call(vars(cls)["__call__"], is_layer(cls))
+            call = wrapped_call(vars(cls)["__call__"], is_layer(cls))
             cls.__call__ = call  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

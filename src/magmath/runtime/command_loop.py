@@ -15,7 +15,7 @@ from typing import final
 
 from magmath.core.debugging import Delays
 from magmath.errors import ProtocolError
-from magmath.kernels.thread_placement import release_threads
+from magmath.kernels.thread_placement import release_caller
 from magmath.runtime.messages import (
     Command,
     Interrupt,
@@ -86,7 +86,7 @@ class CommandLoop:
                 return
             self.running = command if isinstance(command, Run) else None
             if not (isinstance(command, Run) and command.steps == 1):
-                release_threads()  # those that the command starts would be bound too
+                release_caller()  # it may start threads; a run of one step does so in `Tiers`
             self._delays.sleep()
             reply = self._worker.reply_to(command, data)
             self._delays.sleep()

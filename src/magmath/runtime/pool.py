@@ -18,6 +18,7 @@ from magmath.core.dtypes import DTYPES, DType
 from magmath.core.type_aliases import Number
 from magmath.errors import LayoutError, WorkerError
 from magmath.files.formats import StorageSpec
+from magmath.kernels.thread_placement import release_threads
 from magmath.layout import Layout, Mesh
 from magmath.program.instructions import Program
 from magmath.runtime import messages
@@ -468,6 +469,7 @@ class Pool:
         self.closed = True
         self._registry.clear()
         self._programs.clear()
+        release_threads()
 
     def _require_array(self, operation: str, array_id: int) -> tuple[Layout, DType]:
         """Return layout and type of an array; raises as `ArrayRegistry.require`, or WorkerLost.

@@ -13,13 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, final
 
-from magmath import optim
 from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
-from magmath.core.foreign_names import OPTIM_NAMES, is_of_package
 from magmath.core.identity import are_identical
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
@@ -34,7 +32,7 @@ from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
-from magmath.optim import OPTIMIZERS, LossScale, Optimizer
+from magmath.optim import LossScale, Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_programs
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.parallel.strategy_table import NamedStrategies, StrategyLike
@@ -46,6 +44,7 @@ from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import callback_list, has_step_callback
 from magmath.train.metric_choice import Metrics, metric_functions
+from magmath.train.optimizer_choice import optimizer_of
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.trainer_data import TrainerData
@@ -100,7 +99,7 @@ class Trainer(metaclass=KeywordHints):
     ) -> None:
         self._module = check_module("Trainer", module)
         self._loss = loss_function(loss)
-        self._optimizer = _as_optimizer(optimizer)
+        self._optimizer = optimizer_of(optimizer)
         self.metrics = metrics
         self.callbacks = callback_list(callbacks)
         self.strategy = strategy
@@ -150,7 +149,7 @@ class Trainer(metaclass=KeywordHints):
 
     @optimizer.setter
     def optimizer(self, optimizer: Optimizer | str) -> None:
-        self._optimizer = _as_optimizer(optimizer)
+        self._optimizer = optimizer_of(optimizer)
 
     @property
     def precision(self) -> str | None:
@@ -474,40 +473,3 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
     if isinstance(x, Loader):
         raise OptionError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
     return require_integer(f"{operation}: batch_size", batch_size, 1)
-
-
-def _as_optimizer(optimizer: object) -> Optimizer:
-    """Return the given optimizer, or a new one of this name with its default settings.
-
-    Raises OptionError for an unknown name, which lists the names, and for other objects.
-    """
-    if isinstance(optimizer, Optimizer):
-        return optimizer
-    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
-        raise OptionError(f"optimizer: needs an object; write mm.optim.{optimizer.__name__}(…)")
-    if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
-        return OPTIMIZERS[optimizer]()
-    raise _unknown_optimizer(optimizer)
-
-
-_OWN_OPTIMIZER = (
-    "for an optimizer of your own derive a class from mm.optim.Optimizer that defines `states` and "
-    "`rule`"
-)
-
-
-def _unknown_optimizer(optimizer: object) -> OptionError:
-    """Return the error for an object that is neither an optimizer nor the name of one."""
-    names = ", ".join(OPTIMIZERS)
-    if is_of_package(optimizer, "torch.optim"):
-        name = type(optimizer).__name__
-        return OptionError(f"optimizer: {name} of PyTorch is none of magmath; {_counterpart(name)}")
-    hint = "" if isinstance(optimizer, str) else f"; {_OWN_OPTIMIZER}"
-    return OptionError(f"optimizer {optimizer!r} is not known; there are {names}{hint}")
-
-
-def _counterpart(name: str) -> str:
-    """Return the remedy for an optimizer of PyTorch with this class name."""
-    if hasattr(optim, name):
-        return f"write mm.optim.{name}(learning_rate)"
-    return f"write {OPTIM_NAMES[name]}" if name in OPTIM_NAMES else _OWN_OPTIMIZER

@@ -102,3 +102,31 @@ def test_rules_for_the_number_of_bins_are_those_of_numpy(
     edges = np.histogram_bin_edges(x, rule, limits)
     result = mm.histogram_bin_edges(mm.asarray(x), rule, limits).numpy()
     np.testing.assert_allclose(result, edges, rtol=1e-5, atol=1e-5)
+
+
+@given(data=st.data())
+def test_the_order_of_integer_edges(data: st.DataObject) -> None:
+    """Also of edges whose differences their own type cannot hold."""
+    dtype = np.dtype(data.draw(st.sampled_from(["int8", "uint8", "int64", "uint64"])))
+    info: Any = np.iinfo(dtype.name)
+    numbers = st.integers(int(info.min), int(info.max)) | st.sampled_from([info.min, 0, info.max])
+    edges = np.array(data.draw(st.lists(numbers, min_size=2, max_size=4)), dtype)
+    if data.draw(st.booleans()):
+        edges.sort()
+    x = np.array([0, 3, 100], dtype)
+    for ours, theirs in ((mm.digitize, np.digitize), (_counts_of_ours, _counts_of_numpy)):
+        try:
+            expected = theirs(x, edges)
+        except ValueError:
+            with pytest.raises(ValueError, match="must"):
+                ours(mm.asarray(x), edges)
+        else:
+            np.testing.assert_array_equal(ours(mm.asarray(x), edges).numpy(), expected)
+
+
+def _counts_of_ours(x: mm.Array, edges: Any) -> mm.Array:
+    return mm.histogram(x, edges)[0]
+
+
+def _counts_of_numpy(x: Any, edges: Any) -> Any:
+    return np.histogram(x, edges)[0]

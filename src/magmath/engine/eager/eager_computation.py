@@ -84,7 +84,7 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 class _Reason(Enum):
     """Why a node is computed, which decides what happens to its pending operands.
 
-    is_needed               its value is needed now, and so are those of all pending operands
+    is_needed               all pending operands are computed with it, random numbers too
     computes_unreferenced   operands to whose arrays user code has no references any more are parts
                             of the expression, and are computed as well
     max_intermediate_bytes  the bytes of the largest such operand: an intermediate value of a

@@ -17,6 +17,7 @@ all records together keep the arrays that were read last.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import final
 from weakref import ref
 
@@ -31,8 +32,9 @@ MAX_OLDER_BYTES = 16 << 20
 the processor's cache is used again soon."""
 RECENT = 8
 OLDER_SHARE = 0.75
-"""The share of `MAX_OLDER_BYTES` to which arrays are dropped: to examine all of them for each array
-that is added would take as long as to compute it."""
+"""The share of `MAX_OLDER_BYTES` that is left when arrays are dropped. If only the excess was
+dropped, all of them would be examined again for each further array, which takes as long as to
+compute it."""
 
 
 @final
@@ -70,19 +72,17 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
         _nbytes += nbytes
         # The entry may replace that of an array that was freed.
         _entries.store(id(leaf), (ref(kept_array), nbytes))
-        if _is_excessive(len(_entries), _nbytes):
+        if _is_above(len(_entries), _nbytes):
             released = _remove_released()
     for x in released:
         x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
     return kept_array
 
 
-def _is_excessive(count: int, nbytes: int) -> bool:
-    return nbytes > (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES)
-
-
-def _is_to_drop(count: int, nbytes: int) -> bool:
-    return nbytes > (MAX_BYTES if count <= RECENT else OLDER_SHARE * MAX_OLDER_BYTES)
+def _is_above(count: int, nbytes: int, share: float = 1.0) -> bool:
+    """Return True if this number of arrays has more bytes than may be kept, or than `share` of
+    that if some of them are not among the most recent ones."""
+    return nbytes > (MAX_BYTES if count <= RECENT else share * MAX_OLDER_BYTES)
 
 
 def _remove_released() -> list[KeptArray]:
@@ -91,6 +91,6 @@ def _remove_released() -> list[KeptArray]:
     global _nbytes
     for key in [key for key, (reference, _) in list(_entries.items()) if reference() is None]:
         _entries.pop(key, None)
-    dropped = _entries.drop_while(_is_to_drop, lambda entry: entry[1])
+    dropped = _entries.drop_while(partial(_is_above, share=OLDER_SHARE), lambda entry: entry[1])
     _nbytes = sum([nbytes for _, nbytes in list(_entries.values())])
     return [kept_array for _, (reference, _) in dropped if (kept_array := reference()) is not None]

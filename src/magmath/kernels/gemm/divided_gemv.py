@@ -24,10 +24,12 @@ from magmath.kernels.thread_workspace import thread_workspace
 
 MIN_BYTES: Final = 256 << 10
 """Bytes of a matrix from which threads are worth the time to start them."""
+MIN_WAKING_BYTES: Final = 4 << 20
+"""The same beside NumPy's product, whose threads need not be woken."""
 PART_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
 MIN_SLENDER: Final = 8
-"""Rows by columns from which these loops are faster than OpenBLAS."""
+"""Rows for each column from which these loops are faster than OpenBLAS."""
 LONG_PART: Final = 512
 """Minimum elements of a part of a row. For Aᵀ·x, rows that are long enough are divided themselves
 (`by_columns`): each part is then a part of the result, and no partial sums are added."""

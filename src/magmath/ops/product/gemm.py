@@ -31,8 +31,6 @@ MAX_NUMPY_FLOPS = 1 << 24
 bind a kernel."""
 MAX_NUMPY_INTEGER_FLOPS = 1 << 20
 """The same for integers, of which NumPy has no fast products of matrices."""
-MIN_DIVIDED_BYTES = 4 << 20
-"""Bytes of a matrix from which its product with a vector may be faster on torch's threads."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
 
@@ -149,7 +147,8 @@ def _gemm_reference(
 
 
 def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
-    """Return NumPy's product of two small matrices, or with a vector, of a type that it sums in."""
+    """Return the product of two small matrices, or of a matrix and a vector, of a type that NumPy
+    sums in, as a function of NumPy's arrays; None where the kernel is faster."""
     is_small = all(x.size <= MAX_NUMPY_OPERAND for x in (node, *node.inputs))
     is_integer = node.dtype.is_integer
     max_flops = MAX_NUMPY_INTEGER_FLOPS if is_integer else MAX_NUMPY_FLOPS
@@ -160,10 +159,11 @@ def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[
     if not (is_small and is_same):
         return None
     a = node.inputs[0]
-    if (len(a.shape), len(node.shape)) == (2, 1) and a.nbytes >= MIN_DIVIDED_BYTES:
-        from magmath.kernels.gemm.divided_gemv import multiply_slender
+    if (len(a.shape), len(node.shape)) == (2, 1):
+        from magmath.kernels.gemm.divided_gemv import MIN_WAKING_BYTES, multiply_slender
 
-        return partial(multiply_slender, transposed=transpose_a)
+        if a.nbytes >= MIN_WAKING_BYTES:
+            return partial(multiply_slender, transposed=transpose_a)
     if not (transpose_a or transpose_b):
         return np.matmul
     return lambda a, b, out: np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out)

@@ -20,7 +20,6 @@ from magmath.kernels.thread_count import (
     restore_running,
     set_threads,
 )
-from magmath.kernels.thread_placement import release_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.executable_program import LoadProgram, load_program
@@ -140,7 +139,6 @@ class InlineTransport(Transport):
             self._worker.close()
             self._worker = None
         restore_running()
-        release_threads()
         if self._own_blas_threads is not None:
             torch.set_num_threads(self._own_threads)
             self._own_blas_threads.restore()
