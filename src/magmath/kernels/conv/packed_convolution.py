@@ -39,7 +39,7 @@ def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
     """Return a bound call."""
     padded, content_id, w = PaddedInput(problem), problem.content_id, problem.w
     assert content_id is not None
-    filters = frozen_filters(w, ("packed", key(problem)))
+    filters = frozen_filters(problem, ("packed", key(problem)))
     settings = padded.padding, problem.stride, problem.dilation, problem.groups
     compute = _computation(problem, padded, settings)
 

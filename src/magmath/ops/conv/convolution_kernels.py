@@ -196,6 +196,7 @@ def _bind_native(
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
         stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
         groups=x.shape[1] // w.shape[1], epilogue=epilogue, content_id=content_id,
+        w_tile=None if content_id is None else tuple(call.tiles[1]),
     )  # fmt: skip
     tuner = tuner_for(call.context.deterministic or call.repeated)
     context = call.context
