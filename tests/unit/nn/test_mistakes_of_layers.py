@@ -182,6 +182,15 @@ def test_padding_may_be_an_array(name: str) -> None:
         np.testing.assert_array_equal(function(x, window, padding=padding), plain)
 
 
+def test_strides_and_windows_may_be_arrays() -> None:
+    functional, x, two = mm.nn.functional, mm.arange(72.0).reshape((1, 2, 6, 6)), np.array([2, 1])
+    pooled = functional.max_pool2d(x, two, stride=two).numpy()
+    np.testing.assert_array_equal(pooled, functional.max_pool2d(x, (2, 1), stride=(2, 1)))
+    assert functional.conv2d(x, mm.ones((3, 2, 2, 2)), stride=two).shape == (1, 3, 3, 5)
+    with pytest.raises(OptionError, match="one for each of 2 dimensions"):
+        functional.max_pool2d(x, np.array([2, 2, 2]))
+
+
 def test_layers_take_padding_in_an_array() -> None:
     x = mm.ones((1, 2, 6, 6))
     assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == (1, 3, 6, 8)

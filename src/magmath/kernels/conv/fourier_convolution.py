@@ -80,8 +80,8 @@ class _Needed:
 
 
 def _needed(problem: ConvolutionProblem) -> _Needed:
-    in_range, in_x = needed_elements(problem)
-    return _Needed(problem.x[in_x], tuple(part.start for part in in_range[1:]))
+    in_needed, in_x = needed_elements(problem)
+    return _Needed(problem.x[in_x], tuple(part.start for part in in_needed[1:]))
 
 
 # the transforms ---------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ import torch
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.conv.frozen_filters import frozen_filters
-from magmath.kernels.conv.padded_input import PaddedInput
+from magmath.kernels.conv.padded_input import padded_input
+from magmath.kernels.conv.padded_range import PaddedRange
 from magmath.kernels.epilogue import blocks, finish
 
 
@@ -34,7 +35,7 @@ def workspace(problem: ConvolutionProblem) -> int:
 
 def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
     """Return a bound call."""
-    padded, content_id, w = PaddedInput(problem), problem.content_id, problem.w
+    padded, content_id, w = padded_input(problem), problem.content_id, problem.w
     assert content_id is not None
     filters = frozen_filters(problem, ("packed", key(problem)))
     settings = padded.padding, problem.stride, problem.dilation, problem.groups
@@ -54,7 +55,7 @@ def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
 
 
 def _computation(
-    problem: ConvolutionProblem, padded: PaddedInput, settings: tuple[Any, ...]
+    problem: ConvolutionProblem, padded: PaddedRange, settings: tuple[Any, ...]
 ) -> Callable[[Any], object]:
     """Return a function of the reordered filters that computes y. `settings`: padding, stride,
     dilation and groups."""

@@ -16,12 +16,10 @@ import numpy as np
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node
+from magmath.kernels.conv.padded_range import PaddedRange, extents_of, overlap
 from magmath.ops.conv.window_ranges import (
     Attributes,
-    PaddedRange,
-    extents_of,
     input_ranges,
-    overlap,
     tile_ranges,
     window_counts,
     window_elements,
@@ -241,7 +239,7 @@ def bind_correlation(call: KernelCall) -> BoundCall:
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
@@ -284,7 +282,7 @@ def bind_kernel(call: KernelCall) -> BoundCall:
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(
