@@ -319,7 +319,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "filter": (lambda: F.conv2d(X, np.zeros((6, 4, 3, 7))), "covers 7 elements of dimension 1"),
     "padding": (lambda: F.conv2d(X, np.zeros((6, 4, 3, 3)), padding="full"), '"same" or "valid"'),
     "window": (lambda: F.max_pool2d(X, 7), "a window of 7 elements"),
-    "half": (lambda: F.avg_pool2d(X, 3, padding=2), "at most half of the kernel"),
+    "half": (lambda: F.avg_pool2d(X, 3, padding=2), "at most half of the window"),
     "one value": (lambda: mm.nn.BatchNorm()(np.zeros((1, 3))), "more than one value of each"),
     "reflection": (lambda: mm.nn.ReflectionPad2d(6)(X), "adds at most 5"),
     "group norm": (lambda: mm.nn.GroupNorm(3)(X), "3 groups divide"),

@@ -13,7 +13,7 @@ import magmath as mm
 from magmath.kernels.conv import batch_parts
 from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.conv.padded_input import PaddedInput
+from magmath.kernels.conv.padded_input import padded_input
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
 
 CANDIDATES = {row.candidate.name: row.candidate for row in ROWS}
@@ -78,7 +78,7 @@ def test_strides_need_no_copy_of_the_images() -> None:
     """torch's padding on both sides serves windows that end before the last zeros."""
     for shape in ((8, 3, 2, 1), (8, 1, 2, 0), (32, 7, 2, 3)):
         problem = problem_of("forward", *shape, NO_EPILOGUE)
-        assert PaddedInput(problem).tensor is problem.x
+        assert padded_input(problem).tensor is problem.x
 
 
 @pytest.mark.usefixtures("small_parts")

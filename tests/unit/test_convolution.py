@@ -455,6 +455,23 @@ def test_frozen_filters_are_converted_once_for_each_content_id(
         content_id.add_(1)
 
 
+@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct", "fourier"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_tiles_of_frozen_filters_that_are_moved_to_one_address(name: str, groups: int) -> None:
+    """As by programs that divide one array of filters otherwise and share their temporaries."""
+    kernel = 9 if name == "fourier" else 3
+    problem = _problem("forward", (1, 32, 32, 16, 16, 1), groups=groups, kernel=kernel)
+    tiles = [torch.randn_like(problem.w) for _ in range(2)]
+    posed = [replace(problem, content_id=torch.tensor(7), w_tile=i) for i in range(2)]
+    calls = [CANDIDATES[name].bind(part, _product) for part in posed]
+    for _ in range(2):
+        for tile, call in zip(tiles, calls, strict=True):
+            problem.w.copy_(tile)
+            problem.y.fill_(torch.nan)
+            call()
+            assert _error(problem, _expected(problem)) < 1e-4
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("direction", PASSES)
 def test_candidates_for_half_types_round_once(direction: str, dtype: torch.dtype) -> None:

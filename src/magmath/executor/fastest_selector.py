@@ -55,6 +55,17 @@ class Workers(Protocol):
 
 
 @final
+class OneWorker:
+    """A worker that selects alone."""
+
+    rank = 0
+
+    def allreduce_max(self, value: int) -> int:
+        """Return the value."""
+        return value
+
+
+@final
 @dataclass
 class _Trials(Generic[CandidateType]):
     """A candidate, with what is known of its speed.

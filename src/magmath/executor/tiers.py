@@ -23,6 +23,7 @@ from magmath.executor.fastest_selector import (
     COMPILE_AFTER_SECONDS,
     CandidateExecutor,
     FastestSelector,
+    OneWorker,
 )
 from magmath.executor.native_forms import NativeForms
 from magmath.kernels import free_processors, thread_placement
@@ -83,16 +84,6 @@ class _SegmentsTier(CandidateExecutor):
 
 
 @final
-class _Alone:
-    """A worker that selects alone."""
-
-    rank = 0
-
-    def allreduce_max(self, value: int) -> int:
-        return value
-
-
-@final
 class Tiers:
     """Runs a program one step at a time, in the faster of two tiers."""
 
@@ -108,7 +99,7 @@ class Tiers:
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
         self._choice: FastestSelector[CandidateExecutor] = FastestSelector(
-            _Alone(), _ReplayTier(), self._compiled, 0.0, history=HISTORY
+            OneWorker(), _ReplayTier(), self._compiled, 0.0, history=HISTORY
         )
         self._uses_segments = False
         self._seconds, self._runs = 0.0, 0

@@ -17,6 +17,7 @@ from magmath.api.products import matmul
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_
+from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import Shape, can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
@@ -136,8 +137,8 @@ def multi_head_attention(
     causal    if True, query i attends to the keys 0 … i only
     dropout   the probability with which a weight of a key is zero in training
 
-    Raises ShapeError for arrays that do not fit each other. Source: Vaswani et al. (2017), section
-    3.2.2.
+    Raises ShapeError for arrays that do not fit each other, OptionError for fewer heads than 1.
+    Source: Vaswani et al. (2017), section 3.2.2.
     """
     check_attention_inputs("multi_head_attention", query, key, value)
     added = (None,) * 4 if biases is None else biases
@@ -146,10 +147,16 @@ def multi_head_attention(
             f"multi_head_attention: needs four weights, of the queries, keys, values and output, "
             f"and no or four biases, was given {len(weights)} and {len(added)}"
         )
+    projected = [
+        linear(x, weight, bias)
+        for x, weight, bias in zip((query, key, value), weights[:3], added[:3], strict=True)
+    ]
+    heads = require_heads("multi_head_attention", heads, *[x.shape[-1] for x in projected])
+    queries, keys, values = projected
     averages = attention_of_heads(
-        linear(query, weights[0], added[0]),
-        linear(key, weights[1], added[1]),
-        linear(value, weights[2], added[2]),
+        queries,
+        keys,
+        values,
         heads,
         mask,
         key_mask=key_mask,
@@ -157,6 +164,19 @@ def multi_head_attention(
         drop=partial(random_dropout, rate=dropout, training=training),
     )
     return linear(averages, weights[3], added[3])
+
+
+def require_heads(name: str, heads: int, *features: int) -> int:
+    """Return the number of heads as an int. Raises OptionError unless it is an integer of at least
+    1, ShapeError unless it divides all these numbers of features."""
+    count = require_integer(f"{name}: heads", heads, 1)
+    for n in features:
+        if n % count:
+            raise ShapeError(
+                f"{name}: heads must divide the features, was given {count} for {n}; choose "
+                f"another number"
+            )
+    return count
 
 
 def check_attention_inputs(name: str, query: Array, key: Array, value: Array) -> None:
@@ -191,11 +211,6 @@ def attention_of_heads(
     """Return the averages (N, queries, features) of all heads, of queries, keys and values that
     have been multiplied by their weights, (N, length, features). `drop` is applied to the weights
     of the keys."""
-    if query.shape[-1] % heads:
-        raise ShapeError(
-            f"multi_head_attention: heads must divide the features, was given {heads} for "
-            f"{query.shape[-1]}; choose another number"
-        )
     mask = _with_keys(mask, key_mask, key.shape[:2])
     split_query, split_key, split_value = (_by_heads(x, heads) for x in (query, key, value))
     weights = attention_weights(split_query, split_key, mask, causal=causal)

@@ -88,7 +88,7 @@ def conv_transpose(
     weight          (channels, outputs / groups, *kernel)
     bias            (outputs,)
     stride          the distance of the results of neighbouring elements
-    padding         elements removed at the ends of the result, given as for `conv`
+    padding         given as for `conv`: elements that are removed at the ends of the result
     output_padding  elements added at the end of each dimension, which select among the sizes that
                     `conv` maps to the same shape: less than stride or dilation
     dilation        the distance of neighbouring elements of the filter
@@ -117,7 +117,7 @@ def conv_transpose(
             "; use a smaller output_padding"
         )
     parts = list(zip(image, kernel, strides, dilations, strict=True))
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":  # an array compares its elements
         if any(added):
             raise OptionError(
                 f'{name}: with padding="same" the result has n · stride elements, was given '

@@ -49,13 +49,16 @@ def max_pool(
     stride     the distance of neighbouring windows, by default the kernel
     padding    as in `conv`; padded elements are smaller than all others
     dilation   the distance of neighbouring elements of a window
-    ceil_mode  if True, a last window that begins within the image but exceeds it counts too
+    ceil_mode  if True, a last window that begins within the image or the padding before it counts
+               too if it exceeds both
 
     The gradient goes to the first maximum of each window, in row-major order. Raises ShapeError
     where a window exceeds the padded image.
     """
     x = as_array(name, x)
-    window = _window_attributes(name, x.shape, space, kernel, stride, padding, dilation, ceil_mode)
+    window, _ = _window_and_padding(
+        name, x.shape, space, kernel, stride, padding, dilation, ceil_mode
+    )
     return Array(apply(MAX_POOL, x.node, line=user_line(), **window))
 
 
@@ -81,16 +84,16 @@ def avg_pool(
     Sums of half types are computed in float32, since they may exceed the largest float16.
     """
     x = floating(name, x)
-    window = _window_attributes(name, x.shape, space, kernel, stride, padding, 1, ceil_mode)
+    window, padded = _window_and_padding(
+        name, x.shape, space, kernel, stride, padding, 1, ceil_mode
+    )
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     sums = Array(apply(SUM_POOL, wide.node, line=user_line(), **window))
     if divisor_override is not None:
         require_integer(f"{name}: divisor_override", divisor_override, 1)
         return astype(sums * (1.0 / divisor_override), x.dtype, copy=False)
     image = x.shape[x.ndim - len(window["kernel"]) :]
-    counted: Pads = ((0, 0),) * len(image)
-    if count_include_pad:
-        counted = pads(name, padding, image, window["kernel"], window["stride"], window["dilation"])
+    counted = padded if count_include_pad else ((0, 0),) * len(image)
     counts = _element_counts(image, counted, window["kernel"], window["stride"], window["padding"])
     size = counts.flat[0]
     if (counts == size).all():
@@ -100,7 +103,7 @@ def avg_pool(
     return astype(means, x.dtype, copy=False)
 
 
-def _window_attributes(
+def _window_and_padding(
     name: str,
     shape: Shape,
     space: int | None,
@@ -109,9 +112,10 @@ def _window_attributes(
     padding: Padding,
     dilation: Size,
     ceil_mode: bool,
-) -> dict[str, Any]:
-    """Return the attributes of a pooling operation. Raises ShapeError where a window does not fit,
-    and OptionError for settings that are not valid."""
+) -> tuple[dict[str, Any], Pads]:
+    """Return the attributes of a pooling operation, and the padding as numbers, which is less than
+    that of the operation if `ceil_mode` adds a window. Raises ShapeError where a window does not
+    fit, and OptionError for settings that are not valid."""
     count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
     if not 1 <= count <= len(shape):
         raise ShapeError(
@@ -122,23 +126,24 @@ def _window_attributes(
     dilations = sizes(f"{name}: dilation", dilation, count)
     image = shape[len(shape) - count :]
     padded = pads(name, padding, image, extents, strides, dilations)
-    if padding != "same":
+    if not isinstance(padding, str):
         _check_half(name, padded, extents, dilations)
+    covered = padded
     if ceil_mode:
-        padded = with_last_window(image, padded, extents, strides, dilations)
-    window = {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+        covered = with_last_window(image, padded, extents, strides, dilations)
+    window = {"kernel": extents, "stride": strides, "padding": covered, "dilation": dilations}
     pooled_shape(name, shape, window)  # its error names the user's function
-    return window
+    return window, padded
 
 
 def _check_half(name: str, padded: Pads, kernel: Shape, dilation: Shape) -> None:
-    """Raise OptionError for padding that could contain a whole window."""
+    """Raise OptionError for padding of more than half a window."""
     for (low, high), k, d in zip(padded, kernel, dilation, strict=True):
-        if max(low, high) > (d * (k - 1) + 1) // 2:
+        reach = d * (k - 1) + 1
+        if max(low, high) > reach // 2:
             raise OptionError(
-                f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
-                f"for a kernel of {k}"
-                "; use a smaller padding or a larger kernel"
+                f"{name}: padding must be at most half of the window, which covers {reach} "
+                f"elements, was given {low} and {high}; use a smaller padding or a larger kernel"
             )
 
 

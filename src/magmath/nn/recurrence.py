@@ -43,8 +43,8 @@ LayerDropout = float | Callable[[Array], Array]
 RecurrentStep = Callable[[Array, Array, RecurrentState], RecurrentState]
 
 
-def parts(gates: Array, count: int) -> list[Array]:
-    """Return the values of each of several gates."""
+def _split_gates(gates: Array, count: int) -> list[Array]:
+    """Return the values of each of `count` gates, which `gates` has side by side."""
     units = gates.shape[-1] // count
     return [gates[..., i * units : (i + 1) * units] for i in range(count)]
 
@@ -57,8 +57,8 @@ def simple_step(activation: Callable[[Array], Array]) -> RecurrentStep:
 def gru_step(added: Array, of_hidden: Array, state: RecurrentState) -> RecurrentState:
     """Return the next hidden values; the gates are reset, update and new."""
     (hidden,) = state
-    reset, update, new = parts(added, 3)
-    hidden_reset, hidden_update, hidden_new = parts(of_hidden, 3)
+    reset, update, new = _split_gates(added, 3)
+    hidden_reset, hidden_update, hidden_new = _split_gates(of_hidden, 3)
     update = sigmoid(update + hidden_update)
     new = tanh(new + sigmoid(reset + hidden_reset) * hidden_new)
     return ((1.0 - update) * new + update * hidden,)
@@ -72,7 +72,7 @@ def lstm_step(
     `peepholes`: factors (units,) with which the input, forget and output gates see the cell.
     """
     _, cell = state
-    enter, forget, new, leave = parts(added + of_hidden, 4)
+    enter, forget, new, leave = _split_gates(added + of_hidden, 4)
     if peepholes is not None:
         enter, forget = enter + peepholes[0] * cell, forget + peepholes[1] * cell
     cell = sigmoid(forget) * cell + sigmoid(enter) * tanh(new)

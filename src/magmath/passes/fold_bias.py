@@ -80,6 +80,8 @@ def _layers(graph: Graph) -> Mapping[Node, _Layer]:
     """
     layers: dict[Node, _Layer] = {}
     number = {node: i for i, node in enumerate(graph.nodes)}
+    # a sum may be paired with several products: all contain its value, the last one that is folded
+    # supplies it
     sums = {node.inputs[0]: node for node in graph.nodes if _is_sum_of_rows(node)}
     for node in graph.nodes:
         if node.operation is not GEMM or node.attributes["accumulate"]:

@@ -15,7 +15,8 @@ _VIEWS = ("reshape", "permute_dims", "broadcast_to", "slice", "redistribute")
 
 
 def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
-    """Return the nodes that depend on none of the leaves `varying`; numbers alone do not count.
+    """Return the nodes that depend on none of the leaves `varying`, the numbers that they may read
+    included; nothing if there are numbers alone.
 
     Factorizations are not among them: their failures belong to the call that computes them.
     """

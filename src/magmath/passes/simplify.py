@@ -168,7 +168,7 @@ def _joined_parts(x: Node, y: Node) -> Node | None:
     parts, other_parts = _parts_in_zeros(x), _parts_in_zeros(y)
     if not parts or not other_parts or x.shape != y.shape:
         return None
-    if any(_have_common_elements(part, other) for part in parts for other in other_parts):
+    if any(_can_overlap(part, other) for part in parts for other in other_parts):
         return None
     for part in reversed(other_parts):
         x = apply(SET_SLICE, x, part.inputs[1], line=part.line, **part.attributes)
@@ -186,8 +186,9 @@ def _parts_in_zeros(node: Node) -> list[Node]:
     return writes if is_zero else []
 
 
-def _have_common_elements(some: Node, other: Node) -> bool:
-    """Return True if the ranges of two slices have elements in common along every axis."""
+def _can_overlap(some: Node, other: Node) -> bool:
+    """Return False if the ranges of two slices have nothing in common along an axis. Steps count as
+    1, so True does not say that there is a common element."""
     pairs = zip(some.attributes["bounds"], other.attributes["bounds"], strict=True)
     return all(
         step < 0 or other_step < 0 or max(first, second) < min(last, end)

@@ -15,7 +15,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.nn import functional as f
 
 POOLS = [("inline", 1), ("threads", 3)]
@@ -203,6 +203,12 @@ def test_layer_and_function_of_attention_agree() -> None:
         assert not np.allclose(dropped, expected)
         with pytest.raises(ShapeError, match="heads must divide the features, was given 3 for 8"):
             f.multi_head_attention(x, x, x, 3, weights)
+        narrow = [*weights[:2], mm.ones((8, 6)), mm.ones((6, 8))]
+        with pytest.raises(ShapeError, match="heads must divide the features, was given 4 for 6"):
+            f.multi_head_attention(x, x, x, 4, narrow)
+        for heads in (0, -2, 2.0):
+            with pytest.raises(OptionError, match="multi_head_attention: heads must be an integer"):
+                f.multi_head_attention(x, x, x, heads, weights)
         with pytest.raises(ShapeError, match="needs four weights"):
             f.multi_head_attention(x, x, x, 4, weights[:3])
         with pytest.raises(ShapeError, match=r"multi_head_attention: takes keys \(N, length"):

@@ -222,6 +222,29 @@ def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
             assert error < 1e-4, candidate.name
 
 
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("residual", [None, "other", "own"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_relu_of_every_candidate_keeps_nan(
+    memory: torch.memory_format, residual: str | None, biased: bool
+) -> None:
+    x, w = torch.ones(2, 32, 16, 16), torch.randn(32, 32, 3, 3)
+    x[0, 0, 8, 8] = torch.nan
+    y = torch.empty(2, 32, 16, 16).contiguous(memory_format=memory)
+    added = {None: None, "own": y, "other": torch.zeros_like(y)}[residual]
+    epilogue = Epilogue(torch.zeros(1, 32, 1, 1) if biased else None, added, "relu")
+    problem = ConvolutionProblem(
+        "forward", x.contiguous(memory_format=memory), w, y, (-1, -1), (1, 1), (1, 1), 1, epilogue,
+        content_id=torch.tensor(1),
+    )  # fmt: skip
+    inner = partial(bind_gemm, tuner=Tuner(enabled=False))
+    for candidate in candidates_for(problem, 1 << 30):
+        y.zero_()
+        _bound(candidate, problem, inner)()
+        assert y[0, :, 7:10, 7:10].isnan().all(), candidate.name
+        assert (y[1] >= 0).all(), candidate.name
+
+
 def test_reordered_filters_follow_their_version() -> None:
     x, w = torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3)
     y, content_id = torch.empty(2, 4, 6, 6), torch.tensor(7)

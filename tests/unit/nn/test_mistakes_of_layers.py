@@ -172,12 +172,28 @@ def test_layers_compute_integers_in_the_type_of_their_weights(
         np.testing.assert_array_equal(y.numpy(), of_floats.numpy())
 
 
-def test_padding_may_be_an_array() -> None:
-    x, w = mm.ones((1, 2, 6, 6)), mm.ones((3, 2, 3, 3))
-    plain = mm.nn.functional.conv2d(x, w, padding=(1, 2)).numpy()
-    for padding in (np.array([1, 2]), [1, 2], iter([1, 2])):
-        np.testing.assert_array_equal(mm.nn.functional.conv2d(x, w, padding=padding), plain)
-    assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == plain.shape
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d", "max_pool2d", "avg_pool2d"])
+def test_padding_may_be_an_array(name: str) -> None:
+    function, x = getattr(mm.nn.functional, name), mm.arange(72.0).reshape((1, 2, 6, 6))
+    window = mm.ones((2, 2, 5, 5)) if name.startswith("conv") else 5
+    plain = function(x, window, padding=(1, 2)).numpy()
+    pairs = np.array([[1, 1], [2, 2]])
+    for padding in (np.array([1, 2]), mm.asarray([1, 2]), [1, 2], iter([1, 2]), pairs):
+        np.testing.assert_array_equal(function(x, window, padding=padding), plain)
+
+
+def test_strides_and_windows_may_be_arrays() -> None:
+    functional, x, two = mm.nn.functional, mm.arange(72.0).reshape((1, 2, 6, 6)), np.array([2, 1])
+    pooled = functional.max_pool2d(x, two, stride=two).numpy()
+    np.testing.assert_array_equal(pooled, functional.max_pool2d(x, (2, 1), stride=(2, 1)))
+    assert functional.conv2d(x, mm.ones((3, 2, 2, 2)), stride=two).shape == (1, 3, 3, 5)
+    with pytest.raises(OptionError, match="one for each of 2 dimensions"):
+        functional.max_pool2d(x, np.array([2, 2, 2]))
+
+
+def test_layers_take_padding_in_an_array() -> None:
+    x = mm.ones((1, 2, 6, 6))
+    assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == (1, 3, 6, 8)
     with pytest.raises(OptionError, match="divisor_override"):
         mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
 

@@ -10,7 +10,8 @@ padding, and the positions of a worker's tiles within the whole arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -33,7 +34,8 @@ class ConvolutionProblem:
                      the first element of y; negative in the padding
     stride, dilation, groups    of the module's equation
     epilogue         what is applied to the result of the pass "forward"
-    content_id       a 0-d tensor whose value is the same in two calls only if w is; None: unknown
+    content_id       a 0-d tensor whose value is the same in two calls only if the array of all
+                     filters is, of which w is the tile `w_tile`; None: unknown
     """
 
     direction: str
@@ -46,6 +48,7 @@ class ConvolutionProblem:
     groups: int
     epilogue: Epilogue = NO_EPILOGUE
     content_id: torch.Tensor | None = None
+    w_tile: Hashable = None
 
     @property
     def out(self) -> torch.Tensor:
@@ -74,7 +77,7 @@ class ConvolutionProblem:
         return 2 * self.y.numel() * self.w[0].numel()
 
     def group(self, index: int) -> ConvolutionProblem:
-        """Return the convolution of one group of channels, on views."""
+        """Return the convolution of one group of channels, on views, without the epilogue."""
         x, w, y = (
             tensor.narrow(dim, index * (tensor.shape[dim] // self.groups), size)
             for tensor, dim, size in (
@@ -83,10 +86,7 @@ class ConvolutionProblem:
                 (self.y, 1, self.y.shape[1] // self.groups),
             )
         )
-        return ConvolutionProblem(
-            self.direction, x, w, y, self.offset, self.stride, self.dilation, 1,
-            content_id=self.content_id,
-        )  # fmt: skip
+        return replace(self, x=x, w=w, y=y, groups=1, epilogue=NO_EPILOGUE)
 
 
 def order(tensor: torch.Tensor) -> str:

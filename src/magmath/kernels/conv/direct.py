@@ -85,5 +85,5 @@ def _bind_group(problem: ConvolutionProblem) -> BoundCall:
     pack, correlate = (CODE.address(name) for name in ("pack_filters", "correlate"))
     if problem.direction == "data" or content_id is None:
         return partial(run_plan, plan, [pack, correlate])
-    filters = frozen_filters(problem.w, ("direct", tuple(problem.w.shape)))
+    filters = frozen_filters(problem, ("direct", tuple(problem.w.shape)))
     return frozen_call(plan, filters, content_id, pack, correlate)

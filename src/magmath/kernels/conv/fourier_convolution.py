@@ -80,8 +80,8 @@ class _Needed:
 
 
 def _needed(problem: ConvolutionProblem) -> _Needed:
-    in_range, in_x = needed_elements(problem)
-    return _Needed(problem.x[in_x], tuple(part.start for part in in_range[1:]))
+    in_needed, in_x = needed_elements(problem)
+    return _Needed(problem.x[in_x], tuple(part.start for part in in_needed[1:]))
 
 
 # the transforms ---------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class _Plan:
         self.direction = problem.direction
         needed = _needed(problem)
         self.x, self.w, self.y = map(_as_images, (needed.x, problem.w, problem.y))
-        self.whole = problem.x
+        self._problem = problem
         self.content_id = problem.content_id if problem.direction == "forward" else None
         lengths = _padded_to_two(_lengths(problem), 1)
         first = _padded_to_two(needed.first, 0)
@@ -299,7 +299,8 @@ class _Plan:
         is_large = self.filter_numbers * self.x.itemsize > MAX_KEPT_BYTES
         if self.content_id is None or is_large:
             return self._correlate_with_new_filters
-        return partial(self._correlate_with_frozen_filters, frozen_filters(self.w, self._form))
+        filters = frozen_filters(self._problem, self._form)
+        return partial(self._correlate_with_frozen_filters, filters)
 
     def _workspace(self, numbers: int) -> torch.Tensor:
         """Return memory of this thread for numbers of the operands' type."""
@@ -335,8 +336,8 @@ class _Plan:
     def _correlate(self, filters: torch.Tensor, scratch: torch.Tensor) -> None:
         """Compute y or x with transformed filters."""
         is_forward = self.direction == "forward"
-        if not is_forward and self.x.shape != self.whole.shape:
-            self.whole.zero_()
+        if not is_forward and self.x.shape != self._problem.x.shape:
+            self._problem.x.zero_()
         source, target = ("x", "y") if is_forward else ("y", "x")
         arrays = {"x": self.x, "y": self.y}
         for part in self.parts():

@@ -1,17 +1,20 @@
 """Filters in the order or transform of a kernel, kept as long as their values are the same.
 
 The filters of an inference program are frozen (`passes/freeze_filters.py`): a number, their content
-id, is the same in two calls only if the values are. A kernel converts them once for each content
-id. Training programs pass no content ids.
+id, is the same in two calls only if the values are. It is that of the whole array; a problem says
+which tile of it is at an address, since tiles are moved to memory that others use too. A kernel
+converts them once for each content id. Training programs pass no content ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final, final
+from typing import Final, TypeAlias, final
 from weakref import WeakValueDictionary
 
 import torch
+
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 
 
 @final
@@ -34,11 +37,14 @@ class FrozenFilters:
         return self.tensor
 
 
-_by_memory: Final[WeakValueDictionary[tuple[int, Hashable], FrozenFilters]] = WeakValueDictionary()
-"""By address and form; the bindings of a program to different images share an entry."""
+_Key: TypeAlias = tuple[int, Hashable, Hashable]
+
+_by_memory: Final[WeakValueDictionary[_Key, FrozenFilters]] = WeakValueDictionary()
+"""By address, tile and form; the bindings of a program to different images share an entry."""
 
 
-def frozen_filters(w: torch.Tensor, form: Hashable) -> FrozenFilters:
-    """Return the converted filters of the memory of `w`; `form` says how they are converted. All
-    callers with equal arguments share them as long as one refers to them."""
-    return _by_memory.setdefault((w.data_ptr(), form), FrozenFilters())
+def frozen_filters(problem: ConvolutionProblem, form: Hashable) -> FrozenFilters:
+    """Return the converted filters of a problem; `form` says how they are converted. All problems
+    with one tile at one address share those of a form as long as one refers to them."""
+    key = (problem.w.data_ptr(), problem.w_tile, form)
+    return _by_memory.setdefault(key, FrozenFilters())

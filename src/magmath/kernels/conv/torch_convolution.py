@@ -14,7 +14,7 @@ from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv import vector_correlation
 from magmath.kernels.conv.batch_parts import batch_parts
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.conv.padded_input import PaddedInput, needed_elements, symmetric_padding
+from magmath.kernels.conv.padded_input import native_padding, needed_elements, padded_input
 from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.half_instructions import has_instructions
 
@@ -104,7 +104,7 @@ def _bilinear(
 
 
 def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
-    padded, y, w, epilogue = PaddedInput(problem), problem.y, problem.w, problem.epilogue
+    padded, y, w, epilogue = padded_input(problem), problem.y, problem.w, problem.epilogue
     bias = None
     if epilogue.bias is not None and not w.is_complex():
         bias, epilogue = epilogue.bias.reshape(-1), replace(epilogue, bias=None)
@@ -131,7 +131,7 @@ def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> BoundCall
 def _bind_data(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     """Bind the transposed convolution, by the function that computes x alone if torch supplies
     the padding."""
-    padding = symmetric_padding(problem)
+    padding = native_padding(problem)
     if padding is None:
         return _bind_padded_data(problem, convert)
     x, w, y = problem.x, problem.w, problem.y
@@ -151,7 +151,7 @@ def _bind_padded_data(problem: ConvolutionProblem, convert: Conversion) -> Bound
     """Bind the transposed convolution, whose whole result is the range of x that y needs."""
     x, w, y = problem.x, problem.w, problem.y
     needed = needed_elements(problem)
-    target, no_padding = x[needed.in_x], [0] * len(problem.stride)
+    target, no_padding = x[needed.in_stored], [0] * len(problem.stride)
 
     def transposed(y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.ops.aten.convolution(
@@ -164,13 +164,13 @@ def _bind_padded_data(problem: ConvolutionProblem, convert: Conversion) -> Bound
 
     def run() -> None:
         for out, cotangents in parts:
-            out.copy_(_bilinear(transposed, cotangents, w)[needed.in_range])
+            out.copy_(_bilinear(transposed, cotangents, w)[needed.in_needed])
 
     return run if target.shape == x.shape else sequence(x.zero_, run)
 
 
 def _bind_filter(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
-    padded, y, w = PaddedInput(problem), problem.y, problem.w
+    padded, y, w = padded_input(problem), problem.y, problem.w
     like = w.real if w.is_complex() else w
 
     def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -37,12 +37,12 @@ def workspace(problem: ConvolutionProblem) -> int:
 def bind(problem: ConvolutionProblem, bind_product: object) -> Callable[[], None]:
     """Return a bound call."""
     needed = needed_elements(problem)
-    x, w, out = problem.x[needed.in_x], problem.w[0, 0].numpy(), problem.y[0, 0].numpy()
+    x, w, out = problem.x[needed.in_stored], problem.w[0, 0].numpy(), problem.y[0, 0].numpy()
     if x.shape[2] == _extent(problem):
         row = x[0, 0].numpy()
         return lambda: np.copyto(out, np.correlate(row, w, "valid"))
     padded = x.new_zeros(1, 1, _extent(problem))
-    target, row = padded[needed.in_range], padded[0, 0].numpy()
+    target, row = padded[needed.in_needed], padded[0, 0].numpy()
 
     def run() -> None:
         target.copy_(x)

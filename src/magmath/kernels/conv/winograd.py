@@ -106,7 +106,7 @@ def _bind_group(problem: ConvolutionProblem, name: str) -> BoundCall:
     plan = WinogradPlan(problem, name)
     if problem.direction == "forward" and problem.content_id is not None:
         w = problem.w
-        filters = frozen_filters(w, ("winograd", name, tuple(w.shape), w.stride()))
+        filters = frozen_filters(problem, ("winograd", name, tuple(w.shape), w.stride()))
         transform, correlate = map(code(name).address, ("transform_filters", "correlate"))
         return frozen_call(plan, filters, problem.content_id, transform, correlate)
     functions = ("weight_sums", "finish")

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, final
 
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.errors import ShapeError
-from magmath.nn.attention import attention_of_heads, check_attention_inputs
+from magmath.nn.attention import attention_of_heads, check_attention_inputs, require_heads
 from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
@@ -35,12 +34,7 @@ class MultiheadAttention(Module):
         self, features: int, heads: int, *, dropout: float = 0.0, bias: bool = True
     ) -> None:
         self.features = require_integer("MultiheadAttention: features", features, 1)
-        self.heads = require_integer("MultiheadAttention: heads", heads, 1)
-        if features % heads:
-            raise ShapeError(
-                f"MultiheadAttention: heads must divide the features, was given {heads} for "
-                f"{features}; choose another number"
-            )
+        self.heads = require_heads("MultiheadAttention", heads, self.features)
         self.query = Dense(features, bias=bias)
         self.key = Dense(features, bias=bias)
         self.value = Dense(features, bias=bias)

@@ -53,7 +53,8 @@ class _MaxPool(_Pool):
     padding    elements around the image that count as smaller than all others; a number, one or a
                pair for each dimension, "valid" or "same"
     dilation   the distance of neighbouring elements of a window
-    ceil_mode  if True, a last window that begins within the image but exceeds it counts too
+    ceil_mode  if True, a last window that begins within the image or the padding before it counts
+               too if it exceeds both
 
     With padding before and after it, a dimension of n elements becomes
     ⌊(n + before + after - dilation·(kernel - 1) - 1) / stride⌋ + 1; with `ceil_mode` ⌈…⌉, without a

@@ -73,8 +73,8 @@ def cross_entropy(
         if label_smoothing:
             even = label_smoothing / outputs.shape[1]
             probabilities = probabilities * (1 - label_smoothing) + even
-        weighted = log_probability if factors is None else log_probability * factors
-        losses = elementwise.negative(reductions.sum(probabilities * weighted, axis=1))
+        scaled = log_probability if factors is None else log_probability * factors
+        losses = elementwise.negative(reductions.sum(probabilities * scaled, axis=1))
         return reduced(losses, reduction)
     return _cross_entropy_of_labels(
         log_probability, targets, factors, label_smoothing, ignore_index, reduction
@@ -94,10 +94,10 @@ def _cross_entropy_of_labels(
     check_labels("cross_entropy", log_probability, labels, ignored)
     classes = log_probability.shape[1]
     valid, mask = valid_mask(labels, classes)
-    weighted = log_probability if factors is None else log_probability * factors
-    losses = elementwise.negative(reductions.sum(selected(mask, weighted), axis=1))
+    scaled = log_probability if factors is None else log_probability * factors
+    losses = elementwise.negative(reductions.sum(selected(mask, scaled), axis=1))
     if smoothing:
-        spread = elementwise.negative(reductions.sum(weighted, axis=1)) * (smoothing / classes)
+        spread = elementwise.negative(reductions.sum(scaled, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
     if counted is None:

@@ -16,12 +16,10 @@ import numpy as np
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node
+from magmath.kernels.conv.padded_range import PaddedRange, extents_of, overlap
 from magmath.ops.conv.window_ranges import (
     Attributes,
-    PaddedRange,
-    extents_of,
     input_ranges,
-    overlap,
     tile_ranges,
     window_counts,
     window_elements,
@@ -196,6 +194,7 @@ def _bind_native(
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
         stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
         groups=x.shape[1] // w.shape[1], epilogue=epilogue, content_id=content_id,
+        w_tile=None if content_id is None else tuple(call.tiles[1]),
     )  # fmt: skip
     tuner = tuner_for(call.context.deterministic or call.repeated)
     context = call.context
@@ -240,7 +239,7 @@ def bind_correlation(call: KernelCall) -> BoundCall:
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
@@ -283,7 +282,7 @@ def bind_kernel(call: KernelCall) -> BoundCall:
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
-    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed, native=False)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(

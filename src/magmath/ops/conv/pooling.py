@@ -25,11 +25,11 @@ from magmath.core.dtypes import DType
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
+from magmath.kernels.conv.padded_range import Range
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv import pooling_references as references
 from magmath.ops.conv.window_ranges import (
-    Range,
     inputs_of_windows,
     window_counts,
     windows_of_inputs,

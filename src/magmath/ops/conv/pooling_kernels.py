@@ -15,6 +15,13 @@ import numpy as np
 
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall
+from magmath.kernels.conv.padded_range import (
+    PaddedRange,
+    Range,
+    extents_of,
+    overlap,
+    symmetric_padding,
+)
 from magmath.ops.conv.pooling_methods import (
     PoolingByElement,
     PoolingMethod,
@@ -23,11 +30,7 @@ from magmath.ops.conv.pooling_methods import (
 )
 from magmath.ops.conv.window_ranges import (
     Attributes,
-    PaddedRange,
-    Range,
-    extents_of,
     input_ranges,
-    overlap,
     tile_ranges,
     windows_of_inputs,
 )
@@ -78,16 +81,16 @@ def _stored_ranges(call: KernelCall, operand: int | None = None) -> list[Range]:
 def _surrounded(
     call: KernelCall, operand: int, windows: Sequence[Range], value: float, *, native: bool = False
 ) -> PaddedRange:
-    """Return the range of an operand that the windows read, with a value out of bounds."""
+    """Return the range of an operand that the windows read, with a value out of bounds, which torch
+    (`native`) supplies if it can."""
     kernel = call.attributes["kernel"]
     needed = input_ranges(windows, kernel, call.attributes)
     stored = _stored_ranges(call, operand)
-    # torch pads by half of a window at most, and only images that are not smaller than a window
-    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
-    return PaddedRange(
-        call.inputs[operand], stored, needed, native, value=value, max_padding=max_padding,
-        stride=call.attributes["stride"],
-    )  # fmt: skip
+    padding = None
+    if native:  # torch pads by half of a window, and only images that are not smaller than one
+        limits = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
+        padding = symmetric_padding(stored, needed, call.attributes["stride"], limits)
+    return PaddedRange(call.inputs[operand], stored, needed, padding, value)
 
 
 def _windows(

@@ -18,7 +18,8 @@ SpaceExtents = Sequence[int]
 
 
 class PoolingMethod(Protocol):
-    """Pooling of arrays that include their padding, over windows of extents `space`."""
+    """Pooling over windows of extents `space`, of arrays that include their padding except what the
+    method supplies."""
 
     def max(self, x: Any, space: SpaceExtents) -> Any:
         """Return the maximum of each window."""

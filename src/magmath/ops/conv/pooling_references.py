@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from magmath.kernels.conv.padded_range import extents_of, overlap
 from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
-from magmath.ops.conv.window_ranges import (
-    Attributes,
-    extents_of,
-    input_ranges,
-    overlap,
-    window_counts,
-)
+from magmath.ops.conv.window_ranges import Attributes, input_ranges, window_counts
 
 
 def _least(dtype: Any) -> float:
