@@ -71,11 +71,12 @@ class Schedule(metaclass=KeywordHints):
     def __call__(self, step: int) -> float:
         """Return the learning rate at a step, counted from 0."""
 
-    def __post_init__(self) -> None:
-        """Raise OptionError for settings out of range."""
-        for name, least in _LEAST.items():
-            if hasattr(self, name):
-                require_number(f"{type(self).__name__}: {name}", getattr(self, name), least)
+
+def _check_numbers(schedule: Schedule) -> None:
+    """Raise OptionError for settings of a schedule of this module that are out of range."""
+    for name, least in _LEAST.items():
+        if hasattr(schedule, name):
+            require_number(f"{type(schedule).__name__}: {name}", getattr(schedule, name), least)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Formula(Schedule):
     per: Per = "epoch"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        _check_numbers(self)
         if self.per not in ("epoch", "step"):
             raise OptionError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
 
@@ -289,7 +290,7 @@ class Plateau(Schedule):
     per: ClassVar[Per] = "epoch"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        _check_numbers(self)
         if self.factor >= 1:
             raise OptionError(
                 f"Plateau: factor multiplies the rate and must be less than 1, was given "
