@@ -492,6 +492,10 @@ def test_bad_input() -> None:
                 LossScale(**bad)
         with pytest.raises(MagmathError, match="growth_interval"):
             LossScale(growth_interval=0)
+        scale = LossScale(8.0)
+        with pytest.raises(MagmathError, match=r"growth_interval.* LossScale\(growth_interval=7\)"):
+            scale.growth_interval = 7
+        assert copy.copy(scale).growth_interval == 2000
 
 
 def test_gradients_that_no_scale_helps() -> None:

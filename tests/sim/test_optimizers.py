@@ -4,6 +4,7 @@ every kind of training loop, and continues from a saved state."""
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -559,6 +560,9 @@ def test_groups_may_have_schedules_and_other_states() -> None:
         (lambda: setattr(Adam(), "beta1", 0.5), MagmathError,
          r"only learning_rate may be assigned, beta1.*replace\(optimizer, beta1=0.5\)"),
         (lambda: setattr(Adam(), "learning_rate", -1), MagmathError, "must be at least 0"),
+        (lambda: operator.setitem(Adam(groups={"b": {"beta1": 0.5}}).groups["b"], "beta1", 0.4),
+         MagmathError, r"beta1 cannot be assigned.*replace\(optimizer, groups="),
+        (lambda: operator.setitem(Adam().groups, "b", {"beta1": 0.4}), MagmathError, "cannot be"),
     ],
 )  # fmt: skip
 def test_settings_that_are_no_settings(

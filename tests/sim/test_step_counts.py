@@ -167,6 +167,50 @@ def test_a_schedule_after_a_loop_continues_there() -> None:
         assert float(v) == pytest.approx(-(4 * 0.5 + sum(map(cosine, (4, 5, 6)))))
 
 
+def in_long_loop(update: Update) -> None:
+    mm.fori_loop(0, 40, lambda i, x: (update(), x)[1], mm.ones(1))
+
+
+def after_a_branch(update: Update) -> None:
+    mm.cond(mm.asarray(True), lambda: (update(), 0.0)[1], lambda: 0.0)
+    update()
+
+
+def after_the_loop(update: Update) -> None:
+    in_while_loop(update)
+    update()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [in_while_loop, in_long_loop, after_a_branch, after_the_loop, in_python],
+)
+def test_a_compiled_step_takes_the_kind_of_rate_that_is_assigned(
+    form: Callable[[Update], None],
+) -> None:
+    """It does what a function that is compiled after the assignment does, an error included."""
+    with current("inline"):
+        v, descent = mm.variable("v", 0.0), mm.optim.GradientDescent(1.0)
+        last = mm.compile(lambda: (form(lambda: descent.update({v: mm.asarray(1.0)})), v + 0.0)[1])
+
+        def result(function: Callable[[], mm.Array]) -> float | str:
+            v.assign(0.0)
+            descent.restore_steps(0)
+            try:
+                return float(function())
+            except TracingError as error:
+                return str(error)
+
+        rates: list[Any] = [1.0, schedules.Exponential(1.0, 0.5), 0.5, lambda step: 0.1 * step]
+        for rate in rates:
+            descent.learning_rate = rate
+            new = mm.compile(
+                lambda: (form(lambda: descent.update({v: mm.asarray(1.0)})), v + 0.0)[1]
+            )
+            assert result(last) == result(new)
+            assert result(last) == result(new)
+
+
 @pytest.mark.parametrize("form", ["compile", "fori_loop", "cond", "fit"])
 def test_a_rate_is_not_assigned_in_a_traced_function(form: str) -> None:
     """It would be assigned when the function is traced, and by no further call."""

@@ -233,6 +233,45 @@ def test_a_zero_that_is_computed_counts() -> None:
         assert optimizer.steps == 3
 
 
+def limited_by_maximum(x: mm.Array) -> mm.Array:
+    return mm.minimum(0.3, mm.maximum(x, -0.3))
+
+
+@pytest.mark.parametrize("is_evaluated", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "is_zero"),
+    [
+        (lambda x: mm.clip(x, -0.3, 0.3), True),
+        (lambda x: mm.clip(x, 0, None), True),
+        (lambda x: mm.clip(mm.astype(x, mm.float64) * 3, None, 1.0), True),
+        (limited_by_maximum, True),
+        (lambda x: mm.clip(x, 0.1, 0.3), False),
+        (lambda x: mm.clip(x, -0.3, mm.asarray([-0.1, 0.1])), False),
+        (lambda x: mm.minimum(x, -0.1), False),
+    ],
+)
+def test_limited_gradients(
+    limit: Callable[[mm.Array], mm.Array], is_zero: bool, is_compiled: bool, is_evaluated: bool
+) -> None:
+    """Limits that contain 0 leave the zeros of unused variables what they are."""
+    with current("inline"):
+        v, unused = mm.variable("v", [1.0, 2.0]), mm.variable("unused", [1.0, 2.0])
+        optimizer = Momentum(0.1, weight_decay=0.5)
+
+        def step() -> None:
+            slopes = [limit(g) for g in mm.grad(mm.sum(v * v), [v, unused])]
+            if is_evaluated and not is_compiled:
+                mm.evaluate(*slopes)
+            optimizer.update(dict(zip((v, unused), slopes, strict=True)))
+
+        call = mm.compile(step) if is_compiled else step
+        for _ in range(2):
+            call()
+        assert (unused.tolist() == [1.0, 2.0]) == is_zero
+        assert v.tolist() != [1.0, 2.0]
+
+
 def test_a_step_without_any_used_variable() -> None:
     """It counts as a step of schedules, and `minimize` says what is wrong."""
     with current("inline"):

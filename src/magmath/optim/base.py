@@ -31,6 +31,7 @@ from magmath.core.real_numbers import require_number
 from magmath.engine import session
 from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, OptionError, ShapeError, StateError, TracingError
 from magmath.graph import Node
@@ -38,7 +39,7 @@ from magmath.ops import elementwise as e
 from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.complex_parts import of_parts, parts_of, parts_of_gradient
-from magmath.optim.groups import Groups
+from magmath.optim.groups import Groups, GroupSettings
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import (
@@ -88,10 +89,11 @@ class Optimizer(metaclass=KeywordHints):
                   matches is used
 
     The rate is a scalar of the program, so changing it does not recompile. The other settings
-    cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
-    copy, to which updates are applied. The real and imaginary parts of complex variables are
-    updated, and limited by clip_value, like real variables, as in PyTorch. Source: Micikevicius et
-    al. (2018), Mixed precision training, section 3.1; for clip_norm Pascanu et al. (2013).
+    cannot change, nor can `groups`, of which a copy is used. Rules compute in float32 at least: a
+    variable of a half type has a float32 master copy, to which updates are applied. The real and
+    imaginary parts of complex variables are updated, and limited by clip_value, like real
+    variables, as in PyTorch. Source: Micikevicius et al. (2018), Mixed precision training, section
+    3.1; for clip_norm Pascanu et al. (2013).
     """
 
     learning_rate: LearningRate = 0.01
@@ -118,6 +120,7 @@ class Optimizer(metaclass=KeywordHints):
         self.step_count = StepCount()
         self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
+        self.groups = GroupSettings(self.groups)
         self.variable_states = States(self._required_states, bool(self.groups))
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
@@ -134,7 +137,10 @@ class Optimizer(metaclass=KeywordHints):
                 f"dataclasses.replace(optimizer, {name}={value!r})"
             )
         check_assigned_name(self, name)
+        former = self.__dict__.get("learning_rate")
         super().__setattr__(name, value)
+        if "_minimizer" in self.__dict__ and callable(self.learning_rate) != callable(former):
+            invalidate_captures(self.step_count)  # of steps whose numbers runs do not know
 
     def _check_assigned_rate(self, value: Any) -> None:
         """Raise an error for anything but a learning rate, and within a traced function, whose
@@ -301,10 +307,17 @@ class Optimizer(metaclass=KeywordHints):
 
     @property
     def steps(self) -> int:
-        """The number of steps that the optimizer has taken.
+        """The number of steps that the optimizer has taken, those that changed nothing included.
 
         Those in branches of `cond` and in loops that were taken count, so it may wait for runs.
+        Raises TracingError while a function is traced, whose program would repeat the number.
         """
+        if tracing.current() is not None:
+            raise TracingError(
+                f"{type(self).__name__}: steps is read in a compiled function, which happens only "
+                f"while it is traced; give the number as an argument, or let learning_rate be a "
+                f"function of the step"
+            )
         return self.step_count.value
 
     # steps ------------------------------------------------------------------------------------

@@ -42,13 +42,14 @@ class FunctionOfVariables:
 
     If the expression has read several values of a variable, the last one is the argument; former
     values are constants. Random arrays that user code references are constants too; each step draws
-    the others again. Raises GradientError if the expression depends on none of the given variables,
+    the others again. A variable that was converted since is one too: its former type stays part of
+    the expression. Raises GradientError if the expression depends on none of the given variables,
     or depends on variables through an evaluated array that cannot be recomputed.
     """
 
     def __init__(self, expression: Array, variables: Sequence[Variable]) -> None:
         self._node = ref(expression.node)
-        self._targets = [id(v) for v in variables]
+        self._targets = [v.leaf for v in variables]
         _evaluate_constants(expression.node)
         newest = _newest_values(expression.node)
         targets = {v.leaf for v in variables}
@@ -64,16 +65,24 @@ class FunctionOfVariables:
         self.output = _of_variables(node, newest)
         graph = Graph((self.output,))
         self.leaves = graph.leaves
+        self._read = [leaf for leaf in self.leaves if leaf.name == "variable"]
+        self._layouts = [leaf.layout for leaf in self._read]
         self.draws = _draws(self.leaves)
         self.key = _structure_key(graph, self.draws)
 
     def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """Return True if it was made from this expression and these variables, and is still
-        valid."""
-        if self._node() is not expression.node or self._targets != [id(v) for v in variables]:
+        """Return True if it was made from this expression and these variables, and is still valid:
+        no variable was converted or moved since."""
+        if self._node() is not expression.node or self._targets != [v.leaf for v in variables]:
+            return False
+        if self._layouts != [leaf.layout for leaf in self._read]:
             return False
         present = self._present.items()  # for these, evaluated arrays are constants
-        return not self.reads_present_values and all(_is_present(v, n) for v, n in present)
+        return (
+            not self.reads_present_values
+            and all(map(_is_of_variable, self._read))
+            and all(_is_present(v, n) for v, n in present)
+        )
 
     def draws_of(self, leaf: Node) -> int:
         """Return the number of draws from the generator of a stream number leaf."""
@@ -88,12 +97,12 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
     """
 
     def is_varying(read: OperandReference) -> bool:
-        if not isinstance(read, VersionReference) or newest[read.variable] != read.number:
+        if not isinstance(read, VersionReference) or newest.get(read.variable) != read.number:
             return False
         return read.variable in targets or not _is_present(read.variable, read.number)
 
     def replaced(read: OperandReference) -> Node | None:
-        if isinstance(read, VersionReference) and newest[read.variable] == read.number:
+        if isinstance(read, VersionReference) and newest.get(read.variable) == read.number:
             return read.variable
         return read.find()
 
@@ -112,7 +121,7 @@ def _structure_key(graph: Graph, draws: Mapping[Node, StreamState]) -> Hashable:
     the same generator, and the order of the draws."""
     generators = list(dict.fromkeys(map(id, draws.values())))
     read = [
-        id(leaf) if leaf.name == "variable"
+        leaf if leaf.name == "variable"
         else generators.index(id(draws[leaf])) if leaf in draws
         else None
         for leaf in graph.leaves
@@ -148,7 +157,13 @@ def _newest_values(output: Node) -> dict[Node, int]:
         for read in operands_before(provenance):
             if isinstance(read, VersionReference):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
-    return newest
+    return {leaf: number for leaf, number in newest.items() if _is_of_variable(leaf)}
+
+
+def _is_of_variable(leaf: Node) -> bool:
+    """Return True if a variable has this leaf: not after its conversion to another type."""
+    owner = leaf.value()
+    return owner is not None and owner.leaf is leaf
 
 
 def _is_present(variable: Node, number: int) -> bool:
@@ -163,7 +178,9 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
     varying: set[Node] = set()
     for node in topological([output]):
         inputs = tuple([new[source] for source in node.inputs])
-        former = node.operation.is_version and newest[node.inputs[0]] != node.attributes["number"]
+        former = (
+            node.operation.is_version and newest.get(node.inputs[0]) != node.attributes["number"]
+        )
         if node.name == "variable" or (node.operation.is_version and not former):
             image = node if node.name == "variable" else inputs[0]
         elif former or varying.isdisjoint(inputs):

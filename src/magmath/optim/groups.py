@@ -6,14 +6,14 @@ variables whose names, or paths in the trained module, match the group's pattern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, final
 from weakref import ref
 
 from magmath.arrays.variables.variable import Variable
-from magmath.errors import OptionError
+from magmath.errors import OptionError, StateError
 from magmath.optim.rates import LearningRate
 
 OF_ALL = ("clip_value", "clip_norm", "groups")
@@ -34,6 +34,37 @@ class GroupedOptimizer(Protocol):
         """Other settings for some variables, by a pattern of their names."""
 
 
+@final
+class GroupSettings(Mapping[str, Any]):
+    """Settings of groups, or of one group, which are part of compiled steps: a copy of a mapping,
+    of which no item can be assigned."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = {
+            name: GroupSettings(value) if isinstance(value, Mapping) else value
+            for name, value in settings.items()
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __repr__(self) -> str:
+        return repr(self._settings)
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise StateError(
+            f"groups: {name} cannot be assigned, the settings of groups are part of compiled "
+            f"steps; let the learning_rate of the group be a schedule or a function of the step, "
+            f"or make another optimizer: dataclasses.replace(optimizer, groups=…)"
+        )
+
+
 GroupRule = TypeVar("GroupRule", bound=GroupedOptimizer)
 
 
@@ -41,8 +72,9 @@ GroupRule = TypeVar("GroupRule", bound=GroupedOptimizer)
 class Groups(Generic[GroupRule]):
     """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
 
-    `members` are the optimizers, `rate_index` the index of each one's learning rate. The optimizer
-    owns its groups, so these refer to it weakly: its states are freed with its last reference.
+    `members` are the optimizers whose rules are used, `rate_index` the index of each one's learning
+    rate. The optimizer owns its groups, so these refer to it weakly: its states are freed with its
+    last reference.
     """
 
     def __init__(self, optimizer: GroupRule) -> None:

@@ -20,7 +20,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, float32, int64
 from magmath.core.integers import require_integer
 from magmath.engine.traces import tracing
-from magmath.errors import OptionError
+from magmath.errors import OptionError, StateError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -55,8 +55,9 @@ class LossScale:
 
     `Trainer`, `NeuralNetwork` and `parallel.CompiledStep` make one for precision="mixed-float16".
     With scales that are powers of two, scaling and unscaling are exact. Raises OptionError for
-    settings out of range. Source: Micikevicius et al. (2018), Mixed precision training, section
-    3.2; the rule and its defaults are those of PyTorch's GradScaler.
+    settings out of range, StateError if one is assigned later. Source: Micikevicius et al. (2018),
+    Mixed precision training, section 3.2; the rule and its defaults are those of PyTorch's
+    GradScaler.
     """
 
     def __init__(
@@ -76,6 +77,14 @@ class LossScale:
         self.backoff_factor = float(backoff_factor)
         self.growth_interval = require_integer("LossScale: growth_interval", growth_interval, 1)
         self._variables: dict[str, Variable] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and not name.startswith("_"):
+            raise StateError(
+                f"LossScale: {name} is part of compiled steps and cannot be assigned; make another "
+                f"one: LossScale({name}={value!r})"
+            )
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"LossScale({self.initial:g}, growth_interval={self.growth_interval})"

@@ -2,7 +2,8 @@
 
 `minimize` uses an expression as a function of its variables. In an ordinary training loop each step
 builds the loss again, and it differs from the last one only in the arrays that it reads. The
-program is therefore cached by the structure of the expression, and these arrays are its operands.
+program is therefore cached by the structure of the expression, the variables and their states, and
+the layouts of all; these arrays are its operands.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import GradientError, NonFiniteLoss
 from magmath.graph import Graph, Node, OperandReference, Provenance, set_provenance, set_value
 from magmath.graph.provenance.operand_references import VersionReference
+from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates
@@ -62,7 +64,11 @@ class MinimizingOptimizer(Protocol):
 
 @final
 class Minimizer:
-    """Minimizes expressions for the optimizer that owns it, and caches the programs."""
+    """Minimizes expressions for the optimizer that owns it, and caches the programs.
+
+    Keys of the caches have the leaves of variables, which they keep alive, and their layouts:
+    conversion gives a variable another leaf, and a move another layout.
+    """
 
     def __init__(self, optimizer: MinimizingOptimizer) -> None:
         self._owner = ref(optimizer)
@@ -122,15 +128,15 @@ class Minimizer:
         else:
             used = recent.used
         entries = self._optimizer.variable_states.of([variables[i] for i in used])
-        variable_ids = [id(v) for entry in entries for v in entry.variables()]
-        if recent is not None and recent.is_for(engine, function, variable_ids):
+        updated = [(v.leaf, v.layout) for entry in entries for v in entry.variables()]
+        if recent is not None and recent.is_for(engine, function, updated):
             return recent.program  # without hashing the structure of the expression
-        key = (id(engine), function.key, *variable_ids)
+        key = (id(engine), function.key, *updated)
         program = self._programs.find(key)
         if program is None:
             program = _Program(engine, self._optimizer, function, entries)
             self._programs.store(key, program)
-        self._recent = _RecentProgram(engine, function, used, variable_ids, program)
+        self._recent = _RecentProgram(engine, function, used, updated, program)
         return program
 
     def _positions_of_used(
@@ -138,7 +144,7 @@ class Minimizer:
     ) -> list[int]:
         """Return the positions of the variables on which the expression depends; the others keep
         their values."""
-        key = function.key, *map(id, variables)
+        key = function.key, *[v.leaf for v in variables]
         used = self._used.find(key)
         if used is None:
             slopes = gradients(function.output, [v.leaf for v in variables])
@@ -174,23 +180,23 @@ def _step_runs(
 @final
 @dataclass(frozen=True)
 class _RecentProgram:
-    """The most recently used program, and what it is used for."""
+    """The most recently used program, and what it is used for.
+
+    used     the positions of the variables on which the expression depends
+    updated  the leaves of these variables and of their states, with their layouts
+    """
 
     engine: Engine
     function: FunctionOfVariables
     used: list[int]
-    variable_ids: list[int]
+    updated: list[tuple[Node, Layout]]
     program: _Program
 
     def is_for(
-        self, engine: Engine, function: FunctionOfVariables, variable_ids: list[int]
+        self, engine: Engine, function: FunctionOfVariables, updated: list[tuple[Node, Layout]]
     ) -> bool:
         """Return True if the program is that of this function and these states."""
-        return (
-            self.engine is engine
-            and self.function is function
-            and self.variable_ids == variable_ids
-        )
+        return self.engine is engine and self.function is function and self.updated == updated
 
 
 @final
@@ -246,7 +252,9 @@ class _Program:
     ) -> None:
         self.engine = engine
         self._states = [v for entry in entries for v in entry.variables()]
-        self._read = [leaf.value() for leaf in function.leaves if leaf.name == "variable"]
+        self._kept_variables = [  # the leaves refer to them weakly
+            leaf.value() for leaf in function.leaves if leaf.name == "variable"
+        ]
         placeholders = {leaf: _operand_leaf(leaf) for leaf in function.leaves}
         self._placeholders = [placeholders[leaf] for leaf in function.leaves]
         self._step = variable("step", 0, dtype=int64) if function.draws else None

@@ -49,11 +49,18 @@ def check_learning_rate(rate: Any) -> None:
 
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
-    """Return a learning rate at a step; in `fit`, in an epoch with this number."""
+    """Return a learning rate at a step; in `fit`, in an epoch with this number. Raises OptionError
+    if a schedule or a function returns a rate below 0 or nan."""
     if not callable(rate):
         return float(rate)
     per_step = isinstance(rate, Schedule) and rate.per == "step"
-    return float(rate(step if epoch is None or per_step else epoch))
+    number = step if epoch is None or per_step else epoch
+    value = float(rate(number))
+    if not value >= 0:
+        raise OptionError(
+            f"optimizer: learning_rate must be at least 0, {rate!r} returned {value} for {number}"
+        )
+    return value
 
 
 def has_step_schedule(rates: Iterable[LearningRate]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import (
     TYPE_CHECKING,
@@ -30,6 +30,7 @@ from typing import (
 from magmath.core import foreign_names
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.monitored_figure import monitored_figure
+from magmath.core.real_numbers import require_number
 from magmath.errors import OptionError
 
 __all__ = [
@@ -54,6 +55,11 @@ def __dir__() -> list[str]:
 Per = Literal["epoch", "step"]
 MIN_CHANGE = 1e-8
 """Smallest reduction of a rate that `Plateau` makes, as in PyTorch."""
+_LEAST: Mapping[str, int] = {
+    **dict.fromkeys(("rate", "end", "minimum", "factor", "start_factor", "power"), 0),
+    **dict.fromkeys(("steps", "size", "growth"), 1),
+}
+"""Settings of schedules that are numbers, with the least ones that they may be."""
 
 
 class Schedule(metaclass=KeywordHints):
@@ -66,6 +72,13 @@ class Schedule(metaclass=KeywordHints):
         """Return the learning rate at a step, counted from 0."""
 
 
+def _check_numbers(schedule: Schedule) -> None:
+    """Raise OptionError for settings of a schedule of this module that are out of range."""
+    for name, least in _LEAST.items():
+        if hasattr(schedule, name):
+            require_number(f"{type(schedule).__name__}: {name}", getattr(schedule, name), least)
+
+
 @dataclass(frozen=True)
 class Formula(Schedule):
     """A schedule that depends on the step alone."""
@@ -74,14 +87,9 @@ class Formula(Schedule):
     per: Per = "epoch"
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         if self.per not in ("epoch", "step"):
             raise OptionError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
-        for name in ("steps", "size", "growth"):
-            if getattr(self, name, 1) < 1:
-                raise OptionError(
-                    f"{type(self).__name__}: {name} must be at least 1, was given "
-                    f"{getattr(self, name)}"
-                )
 
 
 @final
@@ -116,6 +124,14 @@ class MultiStep(Formula):
     rate: float
     milestones: Sequence[int]
     factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.milestones, Iterable):
+            raise OptionError(
+                f"MultiStep: milestones must be a list of steps, was given {self.milestones!r}; "
+                f"Step multiplies the rate after every so many steps"
+            )
 
     def __call__(self, step: int) -> float:
         return self.rate * self.factor ** bisect_right(sorted(self.milestones), step)
@@ -224,6 +240,19 @@ class OneCycle(Formula):
     linear: bool = False
     per: Per = field(default="step", kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.pct_start <= 1:
+            raise OptionError(
+                f"OneCycle: pct_start is a share of the steps, from 0 to 1, was given "
+                f"{self.pct_start}; 30 % are 0.3"
+            )
+        for name in ("div_factor", "final_div_factor"):
+            if not getattr(self, name) > 0:
+                raise OptionError(
+                    f"OneCycle: {name} must be positive, was given {getattr(self, name)}"
+                )
+
     def __call__(self, step: int) -> float:
         first = self.rate / self.div_factor
         top, last = self.pct_start * self.steps - 1, self.steps - 1
@@ -261,6 +290,12 @@ class Plateau(Schedule):
     per: ClassVar[Per] = "epoch"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
+        if self.factor >= 1:
+            raise OptionError(
+                f"Plateau: factor multiplies the rate and must be less than 1, was given "
+                f"{self.factor}; 0.1 divides it by 10"
+            )
         if self.mode not in ("min", "max"):
             raise OptionError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
         self._best = math.inf if self.mode == "min" else -math.inf

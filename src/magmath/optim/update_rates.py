@@ -35,67 +35,56 @@ def rates_of_update(optimizer: CountingOptimizer, dtype: DType) -> list[Node]:
     """Return the learning rates of the next update, and count its step."""
     trace, indices = tracing.current(), range(len(optimizer.learning_rates))
     if trace is None:
-        return [scalar(_counting_source(optimizer, i)(1), dtype) for i in indices]
-    before = _check_countable(optimizer, trace)
-    if not trace.is_conditional:
-        return [trace.add_number(_counting_source(optimizer, i), dtype) for i in indices]
-    optimizer.step_count.count_on_workers()
-    return [trace.add_number(_source(optimizer, i, before), dtype) for i in indices]
+        return [scalar(_source(optimizer, i, 0, counts=True)(1), dtype) for i in indices]
+    before, counts = _check_countable(optimizer, trace), not trace.is_conditional
+    if not counts:
+        optimizer.step_count.count_on_workers()
+    return [trace.add_number(_source(optimizer, i, before, counts=counts), dtype) for i in indices]
 
 
 def _check_countable(optimizer: CountingOptimizer, trace: TraceScope) -> int:
-    """Return how many steps the workers count in a run before this line of a traced function.
+    """Return how many steps the workers count in a run before this line of a traced function; 0 if
+    that is not known, which is allowed for rates that are numbers.
 
     Raises TracingError if a learning rate is a function of the step, and the number of the step is
-    not known when the run starts.
+    not known when the run starts. The function is traced again if one becomes such a function.
     """
     before = optimizer.step_count.taken_in_run()
+    if before is not None and not trace.is_loop:
+        return before
     if any(map(callable, optimizer.learning_rates)):
         if trace.is_loop:
             raise TracingError(
                 "update: a loop on the workers cannot call a learning rate that is a function of "
                 "the step; loop in Python over a compiled step, or give a number"
             )
-        if before is None:
-            raise TracingError(
-                "update: the learning rate is a function of the step, and how many steps the "
-                "compiled function has taken before this line depends on values (mm.cond, "
-                "mm.while_loop); take this step in another compiled function, or give a number"
-            )
+        raise TracingError(
+            "update: the learning rate is a function of the step, and how many steps the "
+            "compiled function has taken before this line depends on values (mm.cond, "
+            "mm.while_loop); take this step in another compiled function, or give a number"
+        )
+    trace.depend_on_state(optimizer.step_count)
     return before or 0
 
 
-def _counting_source(optimizer: CountingOptimizer, index: int) -> NumberSource:
+def _source(optimizer: CountingOptimizer, index: int, before: int, *, counts: bool) -> NumberSource:
     """Return a function that returns a learning rate for the first of the next run's steps.
 
-    The function of the first rate, which is called first, also counts the steps, unless the run
-    fails.
+    before   the number of steps that the workers count in the run before this one
+    counts   the function of the first rate, which is called first, also counts the steps of the
+             run, unless it fails; otherwise the workers count them
     """
     owner = ref(optimizer)  # programs of its updates refer to this function
 
     def source(steps: int) -> float:
         optimizer = owner()
         assert optimizer is not None
-        if index == 0:
+        if counts and index == 0:
             reserve_for_run(optimizer.step_count, "started", steps)
-        return _rate_ahead(optimizer, index, -steps)
+        rate = optimizer.learning_rates[index]
+        if not callable(rate):
+            return float(rate)
+        counted = steps if counts else 0
+        return rate_at(rate, optimizer.step_count.value - counted + before)
 
     return source
-
-
-def _source(optimizer: CountingOptimizer, index: int, ahead: int) -> NumberSource:
-    """Return a function that returns the learning rate of the step that is so many after the steps
-    so far."""
-    owner = ref(optimizer)
-
-    def source(steps: int) -> float:
-        optimizer = owner()
-        assert optimizer is not None
-        return _rate_ahead(optimizer, index, ahead)
-
-    return source
-
-
-def _rate_ahead(optimizer: CountingOptimizer, index: int, ahead: int) -> float:
-    rate = optimizer.learning_rates[index]
-    return rate_at(rate, optimizer.step_count.value + ahead) if callable(rate) else float(rate)

@@ -31,12 +31,13 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     """Return the `value` after `for i in range(lower, upper): value = body(i, value)`.
 
     `value` is an array, or lists, tuples and dictionaries of arrays, or None for a body that only
-    assigns variables; `body` is traced once and must keep structure, shapes and types. The steps
-    run as one program, in place, on the workers: one message for all of them, and native code if
-    there are many. `i` is a Python integer, or counts as one. The gradient of a long loop is a loop
-    too. A compiled function runs a long loop as a program of its own; short ones, and those within
-    other transformations, are unrolled. Gradients of loops that assign variables or draw random
-    numbers unroll them, up to 20,000 operations in total.
+    assigns variables; `body` must keep structure, shapes and types. It is called only while it is
+    traced: once, or for each step of a loop that is unrolled. The steps run as one program, in
+    place, on the workers: one message for all of them, and native code if there are many. `i` is a
+    Python integer, or counts as one. The gradient of a long loop is a loop too. A compiled function
+    runs a long loop as a program of its own; short ones, and those within other transformations,
+    are unrolled. Gradients of loops that assign variables or draw random numbers unroll them, up to
+    20,000 operations in total.
 
     Raises ShapeError, DTypeError or OptionError if the body changes shapes, types or structure.
     Name and semantics are JAX's.
@@ -87,8 +88,8 @@ def scan(
     `init`, `xs` and the results of f are arrays, or lists, tuples and dictionaries of arrays; all
     arrays of `xs` have the same number of rows. Without `xs`, f is called with None, `length`
     times. With `reverse` the last row comes first. The carry keeps its shapes and types; y may be
-    None. f is traced once, and the steps run as one program on the workers. Gradients of long
-    loops, loops in compiled functions and in other transformations are as for `fori_loop`.
+    None. The steps run as one program on the workers. Calls of f, gradients of long loops, and
+    loops in compiled functions and in other transformations are as for `fori_loop`.
 
     Raises ShapeError, DTypeError or OptionError if f changes shapes, types or structure of the
     carry, or if the numbers of rows differ. Name and semantics are JAX's.

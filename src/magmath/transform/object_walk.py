@@ -56,6 +56,7 @@ from magmath.transform.python_objects import (
     is_iterator,
     is_library,
     is_of_library_class,
+    is_of_own_class,
     own_attributes,
     own_classes,
 )
@@ -240,8 +241,19 @@ class ObjectWalk:
             for name, attribute in attributes.items():
                 if isinstance(attribute, FunctionType | MethodType | partial):
                     self._reach(attribute, f"{label}.{name}")
+            if is_of_own_class(value):
+                self._visit_own(value, attributes, label)
         else:
             self._visit_plain(value, attributes, label)
+
+    def _visit_own(self, value: Any, attributes: dict[str, Any], label: str) -> None:
+        """Compare the attributes of an object of magmath that are read by name, such as the rate of
+        an optimizer, and the settings of one that may be called, such as a schedule."""
+        read = set(self._reads.attributes_among(attributes))
+        if callable(value):
+            read |= attributes.keys() & getattr(type(value), "__dataclass_fields__", {}).keys()
+        for name in sorted(read):
+            self._visit_entry(attributes, name, f"{label}.{name}")
 
     def _visit_plain(self, value: Any, attributes: dict[str, Any], label: str) -> None:
         """Compare the attributes of an object of a user's class, and those of the class that they

@@ -14,8 +14,10 @@ import numpy as np
 from magmath.transform.observed_entries import MISSING
 
 OWN = __name__.split(".", maxsplit=1)[0]
+_OWN = frozenset({OWN})
 LIBRARIES = frozenset({OWN, "builtins", "numpy", "torch", "scipy"})
-"""Packages whose objects have no attributes that a user binds again: magmath's own record it."""
+"""Packages whose functions read nothing that a user binds again. The arrays and modules of magmath
+record it; attributes of its other objects are compared."""
 
 
 def global_generators() -> dict[str, Any]:
@@ -85,6 +87,11 @@ def is_installed(module: str | None) -> bool:
 def is_of_library_class(value: Any) -> bool:
     """Return True for an object of a class of magmath, NumPy or another library."""
     return _is_package(type(value).__module__, LIBRARIES)
+
+
+def is_of_own_class(value: Any) -> bool:
+    """Return True for an object of a class of magmath."""
+    return _is_package(type(value).__module__, _OWN)
 
 
 def _is_package(module: str | None, packages: frozenset[str]) -> bool:

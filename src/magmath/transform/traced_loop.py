@@ -176,7 +176,9 @@ class _Stream:
 class _StepWithEffects:
     """A traced step. Its effects are states after the user's: variables, then streams.
 
-    `others` are its results that are no states.
+    starts         the placeholders of the user's states
+    following      the next values of these states
+    other_outputs  its results that are no states
     """
 
     def __init__(

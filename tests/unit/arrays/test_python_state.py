@@ -23,6 +23,8 @@ import pytest
 import torch
 
 import magmath as mm
+from magmath.errors import TracingError
+from magmath.optim import schedules
 from magmath.transform import traced_call
 
 Maker = Callable[[float], Any]
@@ -830,3 +832,60 @@ def test_elements_of_buffers_that_are_read_are_compared(name: str, is_in_list: b
 
 def _as_numbers(values: Any) -> Any:
     return values.to(torch.float64).numpy() if isinstance(values, torch.Tensor) else values
+
+
+READS_OF_RATES: dict[str, Callable[[Any, Any], Any]] = {
+    "rate": lambda optimizer, plateau: optimizer.learning_rate,
+    "rate by name": lambda optimizer, plateau: getattr(optimizer, "learning_rate"),  # noqa: B009
+    "rate of several": lambda optimizer, plateau: [optimizer][0].learning_rate,
+    "call of a schedule": lambda optimizer, plateau: plateau(3),
+    "attribute of a schedule": lambda optimizer, plateau: plateau.rate,
+    "warm-up": lambda optimizer, plateau: schedules.WarmUp(plateau, 2)(5),
+}
+
+
+@pytest.mark.parametrize("read", READS_OF_RATES.values(), ids=READS_OF_RATES)
+def test_rates_of_optimizers_and_schedules(read: Callable[[Any, Any], Any]) -> None:
+    """Objects of magmath are compared as those of users."""
+    optimizer = mm.optim.GradientDescent(1.0)
+    plateau = schedules.Plateau(1.0, factor=0.5, patience=0)
+    made: list[int] = []
+
+    @mm.compile
+    def scaled(x: Any) -> Any:
+        made.append(1)
+        return x * read(optimizer, plateau)
+
+    for rate in (1.0, 0.5, 0.25):
+        assert float(scaled(mm.asarray(2.0))) == 2.0 * rate
+        plateau.observe(-1.0 / rate)  # an improvement leaves the rate as it is
+        assert float(scaled(mm.asarray(2.0))) == 2.0 * rate
+        optimizer.learning_rate = rate / 2
+        plateau.observe(0.0)
+    assert len(made) == 3
+
+
+def test_a_schedule_that_an_optimizer_has_is_compared() -> None:
+    optimizer = mm.optim.GradientDescent(1.0)
+
+    @mm.compile
+    def scaled(x: Any) -> Any:
+        rate = optimizer.learning_rate
+        return x * (rate(1) if callable(rate) else rate)
+
+    plateau = schedules.Plateau(0.5, factor=0.5, patience=0)
+    rates: list[Any] = [2.0, plateau, lambda step: 0.125 * step, 4.0]
+    for rate, value in zip(rates, (2.0, 0.5, 0.125, 4.0), strict=True):
+        optimizer.learning_rate = rate
+        assert float(scaled(mm.asarray(1.0))) == value
+        if rate is plateau:
+            plateau.observe(1.0)
+            plateau.observe(1.0)
+            assert float(scaled(mm.asarray(1.0))) == 0.25
+
+
+def test_the_number_of_steps_is_not_read_in_a_compiled_function() -> None:
+    optimizer = mm.optim.GradientDescent(1.0)
+    with pytest.raises(TracingError, match="GradientDescent: steps is read in a compiled function"):
+        mm.compile(lambda x: x * optimizer.steps)(mm.ones(1))
+    assert optimizer.steps == 0

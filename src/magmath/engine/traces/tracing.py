@@ -54,7 +54,8 @@ class TraceScope(ABC):
     """What a function reads, assigns and draws while it is traced.
 
     A `Trace` records it for a program. A `Scope` passes to the surrounding code what does not
-    belong to the function itself. Both have variables of their own, and updates of arrays.
+    belong to the function itself. Both record the variables that are read and assigned, and the
+    arrays that are updated.
 
     can_loop   the function may contain a `while_loop`
     """
@@ -254,11 +255,12 @@ class Trace(TraceScope):
 class Scope(TraceScope):
     """The effects of a function whose graph becomes a part of the surrounding expression.
 
-    Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
-    `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
-    does; the caller applies the assignments. `drawn` lists the numbers of the streams that the
-    function draws from generators that exist outside of it. `can_loop`: the function may contain a
-    `while_loop`, if the surrounding code may. `is_branch`: the function is a branch of `cond`.
+    Used for the functions of transformations such as `vmap` and `remat`, for pullbacks, branches of
+    `cond`, and steps of loops in a trace. Such a function reads variables and draws random numbers
+    as the surrounding code does; the caller applies the assignments. `drawn` lists the numbers of
+    the streams that the function draws from generators that exist outside of it. `can_loop`: the
+    function may contain a `while_loop`, if the surrounding code may. `is_branch`: the function is a
+    branch of `cond`.
     """
 
     def __init__(self, *, can_loop: bool = False, is_branch: bool = False) -> None:
