@@ -18,6 +18,7 @@ from magmath.errors import (
     MagmathError,
     OptionError,
     ShapeError,
+    TracingError,
     WeightsError,
 )
 from magmath.parallel import CompiledStep, Replicas, WeightAveraging, as_strategy
@@ -619,3 +620,18 @@ def test_replicas_of_unfrozen_layers_begin_with_the_weights_of_the_module(kind: 
         rule.learning_rate = 0.0
         train()
         np.testing.assert_array_equal(strategy.weights(net[0].weight).numpy(), [mean, mean])
+
+
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2:10"])
+def test_steps_are_not_called_in_traces(strategy: str) -> None:
+    """They would count one step, and exchange weights in each step of a loop or in none."""
+    with current("inline"):
+        net = nn.Dense(3).build((1, 5))
+        step = CompiledStep("cross_entropy", net, mm.optim.GradientDescent(0.1), strategy)
+        for _ in range(2):  # before and after the first step
+            with pytest.raises(TracingError, match="CompiledStep: .* call the step in a Python"):
+                mm.fori_loop(0, 9, lambda i, value: step(X[:8], Y[:8]), mm.asarray(0.0))
+            with pytest.raises(TracingError, match="CompiledStep: .* call the step in a Python"):
+                mm.compile(lambda: step(X[:8], Y[:8]))()
+            step(X[:8], Y[:8])
+        assert step.steps == 2
