@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.parallel import Auto, DataParallel, Hybrid, ModelParallel
+from magmath.errors import ShapeError
+from magmath.parallel import (
+    Auto,
+    CompiledStep,
+    DataParallel,
+    Hybrid,
+    ModelParallel,
+    WeightAveraging,
+)
 
 DRAW = np.random.default_rng(3)
 SAMPLES = 8192
@@ -204,3 +212,203 @@ def test_dynamic_loss_scales_are_those_of_the_whole_batch(strategy: Any) -> None
     assert result[1][0] == result[4][0]
     assert result[1][0]["skipped"] > 0
     np.testing.assert_allclose(result[1][1], result[4][1], rtol=2e-2)
+
+
+# marked functions, random numbers and losses that call the module themselves
+# ----------------------------------------------------------------------------------
+
+
+@mm.custom_gradient
+def _clipped(x: mm.Array) -> Any:
+    return x, lambda g: mm.clip(g, -0.002, 0.002)
+
+
+@mm.custom_gradient
+def _scaled_by(x: mm.Array, factor: mm.Array) -> Any:
+    """Return x, whose gradient is multiplied by a function of x and of another array."""
+    y = mm.exp(-(x**2))
+    return x, lambda g: (g * y * factor, None)
+
+
+@mm.custom_gradient
+def _normalized(x: mm.Array) -> Any:
+    """Return x, whose gradient has the norm 1."""
+    return x, lambda g: g / mm.sqrt(mm.sum(g**2))
+
+
+def _running(x: mm.Array) -> mm.Array:
+    """Return sums over the columns that a loop computes."""
+    return mm.fori_loop(0, 5000, lambda i, total: total + x / 5000, mm.zeros_like(x))
+
+
+MARKED: dict[str, Any] = {
+    "clipped": lambda net, x, y: mm.mean(_clipped(_of_scores(net(x), y))),
+    "clipped sum": lambda net, x, y: mm.sum(_clipped(net(x)) ** 2) * 0.1,
+    "scaled": lambda net, x, y: mm.mean(_of_scores(_scaled_by(net(x), mm.linspace(0.5, 2, 5)), y)),
+    "recomputed": lambda net, x, y: mm.mean(mm.remat(_of_scores)(net(x), y)),
+    "recomputed module": lambda net, x, y: mm.mean(_of_scores(mm.remat(net)(x), y)),
+    "branches": lambda net, x, y: mm.mean(
+        mm.cond(
+            mm.sum(net.layers[0].weight) > 0, lambda o: _of_scores(o, y), lambda o: o**2, net(x)
+        )
+    ),
+    "gradient penalty": lambda net, x, y: (
+        mm.mean(_of_scores(net(x), y)) + mm.mean(mm.grad(mm.sum(mm.tanh(net(x)[:, 0])), x) ** 2)
+    ),
+    "random numbers": lambda net, x, y: mm.mean(
+        _of_scores(net(x + 1e-9 * mm.random.normal(size=x.shape)), y)
+        * (1 + 1e-9 * mm.random.uniform(size=(len(x), 1)))
+    ),
+    "ignored": lambda net, x, y: nn.cross_entropy(net(x), y, ignore_index=-1),
+    "inside": lambda net, x, y: nn.cross_entropy(
+        net.layers[-1](mm.tanh(net.layers[0](x))), y, ignore_index=-1
+    ),
+}
+"""Losses of the module and a batch: means, sums and weighted means of functions of samples."""
+
+
+def _steps(net: nn.Module, loss: Any, strategy: Any) -> list[float]:
+    """Return the losses of two steps, and the parameters after them."""
+    y = np.where(np.arange(14) % 3, Y[:14], -1)
+    y[:7] = -1
+    step = CompiledStep(loss, net, mm.optim.GradientDescent(0.1), strategy)
+    losses = [float(step(X[:14], y)) for _ in range(2)]
+    return [*losses, *np.concatenate([v.numpy().ravel() for v in net.parameters()])]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MARKED)
+def test_losses_that_call_the_module(name: str) -> None:
+    """A part has only labels that are ignored. Dropout keeps all elements."""
+    result = []
+    with current("inline"):
+        for parts in (1, 2, 3):
+            mm.random.seed(1)
+            net = nn.Sequential(nn.Dense(6), nn.Dropout(1e-9), nn.Dense(5)).build((1, 64))
+
+            def loss(x: mm.Array, y: mm.Array, net: nn.Module = net) -> mm.Array:
+                return MARKED[name](net, x, y)
+
+            result.append(_steps(net, loss, DataParallel(accumulate=parts)))
+    assert np.ptp(result[0][2:]) > 0
+    for other in result[1:]:
+        np.testing.assert_allclose(other, result[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["name", "function", "fit"])
+def test_layers_with_statistics_and_random_numbers_of_parts(kind: str) -> None:
+    """What layers return counts as a function of samples, in each way to train."""
+    with current("inline"):
+        layers = [nn.Dense(6), nn.BatchNorm(), nn.ReLU(), nn.Dropout(0.5, seed=3), nn.Dense(5)]
+        net, strategy = nn.Sequential(*layers).build((1, 64)), DataParallel(accumulate=3)
+        if kind == "fit":
+            mm.train.Trainer(net, strategy=strategy).fit(X[:14], Y[:14], batch_size=14)
+        elif kind == "name":
+            step = CompiledStep("cross_entropy", net, mm.optim.GradientDescent(0.1), strategy)
+            assert np.isfinite(float(step(X[:14], Y[:14])))
+        else:
+            assert np.isfinite(_steps(net, lambda x, y: mm.mean(net(x) ** 2), strategy)).all()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda o: mm.mean(_normalized(o) ** 2),
+        lambda o: mm.mean(_running(o) ** 2),
+        lambda o: mm.mean((o - mm.mean(o, axis=0)) ** 2),
+    ],
+    ids=["gradient rule", "loop", "mean of the batch"],
+)
+def test_functions_of_the_whole_batch_are_told_of(loss: Any) -> None:
+    with current("inline"):
+        net = nn.Sequential(nn.Dense(6), nn.Dense(5)).build((1, 64))
+        with pytest.warns(UserWarning, match="DataParallel: accumulate=2 weights the losses"):
+            _steps(net, lambda x, y: loss(net(x)), DataParallel(accumulate=2))
+
+
+class _WithStatistic(nn.Module):
+    """Returns outputs, and a mean over the batch."""
+
+    def __init__(self) -> None:
+        self.dense = nn.Dense(5)
+
+    def __call__(self, x: mm.Array) -> tuple[mm.Array, mm.Array]:
+        y = self.dense(x)
+        return y, mm.mean(y, axis=0)
+
+
+def test_outputs_that_are_means_over_the_batch_are_no_functions_of_samples() -> None:
+    with current("inline"):
+        trainer = mm.train.Trainer(
+            _WithStatistic(), lambda o, y: mm.mean((o[0] - o[1]) ** 2), metrics=[],
+            strategy=DataParallel(accumulate=2),
+        )  # fmt: skip
+        with pytest.warns(UserWarning, match="accumulate=2 weights the losses of the parts"):
+            trainer.fit(X[:14], Y[:14], batch_size=14)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    "batch",
+    [(), (0.5,), (0.5, X[:8]), (X[:8], np.ones(3, np.float32))],
+    ids=["none", "number", "number first", "other length"],
+)
+def test_batches_of_arrays_that_do_not_number_samples(batch: Any, accumulate: int) -> None:
+    """A step on the whole batch takes any arrays; parts need the samples."""
+
+    def loss(*arrays: mm.Array) -> mm.Array:
+        outputs = net(mm.ones((6, 64))) + sum([mm.mean(x) for x in arrays])
+        return mm.mean(outputs**2)
+
+    for kind, workers in (("inline", 1), ("shared", 2)):
+        with current(kind, workers):
+            net = nn.Dense(1).build((1, 64))
+            step = CompiledStep(
+                loss, net, mm.optim.GradientDescent(0.01), DataParallel(accumulate=accumulate)
+            )
+            if accumulate == 1:
+                first = float(step(*batch))
+                assert float(step(*batch)) < first
+            else:
+                with pytest.raises(ShapeError, match="accumulate=2 divides all arrays of a batch"):
+                    step(*batch)
+
+
+def test_replicas_take_a_step_without_a_batch() -> None:
+    with current("inline"):
+        net = nn.Dense(1).build((1, 64))
+        step = CompiledStep(
+            lambda: mm.mean(net(mm.ones((6, 64))) ** 2), net, mm.optim.GradientDescent(0.01),
+            WeightAveraging(2),
+        )  # fmt: skip
+        first = float(step())
+        assert float(step()) < first
+
+
+class _Mean(nn.Module):
+    """Returns the mean of its outputs, 0-d."""
+
+    def __init__(self) -> None:
+        self.dense = nn.Dense(1)
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return mm.mean(self.dense(x))
+
+
+def _output(o: mm.Array, y: mm.Array) -> mm.Array:
+    return o
+
+
+def test_outputs_of_parts_that_are_numbers_have_their_weighted_mean() -> None:
+    """Parts of 4, 3 and 3 samples."""
+    result = []
+    for parts in (1, 3):
+        with current("inline"):
+            trainer = mm.train.Trainer(
+                _Mean(), lambda o, y: o + 0 * mm.mean(y), mm.optim.GradientDescent(0.0), seed=1,
+                metrics=[_output], strategy=DataParallel(accumulate=parts),
+            )  # fmt: skip
+            history = trainer.fit(X[:10], Y[:10], batch_size=10, epochs=1, shuffle=False)
+            result.append(history.records[0].metrics["_output"])
+    np.testing.assert_allclose(result[1], result[0], rtol=1e-5)

@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import GradientError, MagmathError, OptionError, ShapeError, WeightsError
+from magmath.errors import (
+    GradientError,
+    MagmathError,
+    OptionError,
+    ShapeError,
+    TracingError,
+    WeightsError,
+)
 from magmath.parallel import CompiledStep, Replicas, WeightAveraging, as_strategy
 from magmath.train import Trainer
 
@@ -479,3 +488,150 @@ def test_asynchronous_updates_need_stored_samples() -> None:
         net = mm.nn.NeuralNetwork([mm.nn.Dense(2)])
         with pytest.raises(OptionError, match="each worker takes batches of its own"):
             net.fit(mm.data.Loader((x, np.arange(8) % 2), 4), strategy="asynchronous")
+
+
+# parameters that a module assigns, of half types, and frozen
+# ----------------------------------------------------------------------------------
+
+
+class Constrained(nn.Module):
+    """A linear function that assigns its weights before or after it reads them, and the running
+    mean of the weights, on which the loss does not depend."""
+
+    def __init__(self, is_before: bool) -> None:
+        draw = np.random.default_rng(0)
+        self.w = nn.Parameter(draw.normal(size=(5, 3)))
+        self.slow = nn.Parameter(np.ones((5, 3)))
+        self.is_before = is_before
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        if self.is_before:
+            self.w.assign(mm.stop_gradient(self.w / mm.sqrt(mm.sum(self.w**2, axis=0))))
+        y = x @ self.w
+        if not self.is_before:
+            self.w.assign(mm.clip(self.w, -0.5, 0.5))
+        self.slow.assign(0.5 * self.slow + 0.5 * self.w)
+        return y
+
+
+@given(
+    is_before=st.booleans(),
+    replicas=st.integers(1, 3),
+    every=st.integers(1, 2),
+    optimizer=st.sampled_from([mm.optim.GradientDescent, mm.optim.Momentum, mm.optim.Adam]),
+    is_scaled=st.booleans(),
+)
+@settings(max_examples=8, deadline=None)
+def test_parameters_that_the_module_assigns(
+    is_before: bool, replicas: int, every: int, optimizer: Any, is_scaled: bool
+) -> None:
+    """Replicas with equal samples train as one copy of the parameters does. The first steps with a
+    loss scale are skipped."""
+    result = []
+    x, y = X[:8], Y[:8]
+    with current("inline"):
+        for strategy, parts in (("data", 1), (WeightAveraging(replicas, every), replicas)):
+            net = Constrained(is_before)
+            scale = mm.optim.LossScale(2.0**1023, backoff_factor=2.0**-600) if is_scaled else None
+            step = CompiledStep("cross_entropy", net, optimizer(0.3), strategy, loss_scale=scale)
+            losses = [float(step(np.tile(x, (parts, 1)), np.tile(y, parts))) for _ in range(4)]
+            step.collect()
+            skipped = [] if scale is None else [scale.skipped]
+            result.append([*losses, *skipped, *net.w.numpy().ravel(), *net.slow.numpy().ravel()])
+    np.testing.assert_allclose(result[1], result[0], rtol=1e-9)
+
+
+class Line(nn.Module):
+    """One weight, by whose sample each replica has another gradient, and one that is not used."""
+
+    def __init__(self, dtype: mm.DType) -> None:
+        self.w = nn.Parameter(1.0, (1,), dtype=dtype)
+        self.unused = nn.Parameter(3.0, (1,), dtype=dtype)
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return x * mm.astype(self.w, mm.float64)
+
+
+@pytest.mark.parametrize("dtype", [mm.float16, mm.bfloat16])
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), [(mm.optim.GradientDescent, 2e-3), (mm.optim.Momentum, 2e-4)]
+)
+def test_weights_of_half_types_are_exchanged_before_they_are_rounded(
+    dtype: mm.DType, every: int, optimizer: Any, rate: float
+) -> None:
+    """Steps that are smaller than a rounding add up, and an assignment counts."""
+    x = np.array([[-1.0], [0.0], [0.2], [-0.4]])
+    result = []
+    with current("inline"):
+        for kind in (mm.float64, dtype):
+            net, values = Line(kind), []
+            strategy, rule = WeightAveraging(4, every), optimizer(rate)
+            step = CompiledStep(lambda x, net=net: mm.mean(net(x)), net, rule, strategy)
+            for _ in range(2):
+                for _ in range(60):
+                    step(x)
+                step.collect()
+                values += [float(net.w[0]), float(net.unused[0])]
+                net.w.assign([2.0])
+            result.append(values)
+    np.testing.assert_allclose(result[1], result[0], rtol=2.0**-8)
+    assert result[0][0] > 1.03
+
+
+@pytest.mark.parametrize("dtype", [mm.float16, mm.bfloat16])
+def test_weights_of_half_types_stay_when_steps_are_skipped(dtype: mm.DType) -> None:
+    with current("inline"):
+        net = Line(dtype)
+        scale = mm.optim.LossScale(2.0**1023)
+        step = CompiledStep(
+            lambda x: mm.sum(net(x)), net, mm.optim.GradientDescent(0.1), WeightAveraging(2),
+            loss_scale=scale,
+        )  # fmt: skip
+        step(np.full((2, 1), 1e10))
+        step.collect()
+        assert scale.skipped == 1
+        assert net.w.tolist() == [1.0]
+        assert net.unused.tolist() == [3.0]
+
+
+@pytest.mark.parametrize("kind", ["step", "fit"])
+def test_replicas_of_unfrozen_layers_begin_with_the_weights_of_the_module(kind: str) -> None:
+    """They have trained with these while the layer was frozen, and not with their former ones."""
+    with current("inline"):
+        net = nn.Sequential(nn.Dense(4), nn.Dense(3)).build((1, 5))
+        strategy, rule = WeightAveraging(2, every=100), mm.optim.Momentum(0.5)
+        step = CompiledStep("cross_entropy", net, rule, strategy)
+        trainer = Trainer(net, "cross_entropy", rule, metrics=[], strategy=strategy)
+
+        def train() -> None:
+            if kind == "step":
+                step(X[:8], Y[:8])
+            else:
+                trainer.fit(X[:8], Y[:8], batch_size=8, shuffle=False)
+
+        for _ in range(5):
+            train()
+        net[0].freeze()
+        train()
+        net[0].unfreeze()
+        mean = net[0].weight.numpy()
+        assert np.ptp(strategy.weights(net[0].weight).numpy(), axis=0).max() > 1e-3
+        rule.learning_rate = 0.0
+        train()
+        np.testing.assert_array_equal(strategy.weights(net[0].weight).numpy(), [mean, mean])
+
+
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2:10"])
+def test_steps_are_not_called_in_traces(strategy: str) -> None:
+    """They would count one step, and exchange weights in each step of a loop or in none."""
+    with current("inline"):
+        net = nn.Dense(3).build((1, 5))
+        step = CompiledStep("cross_entropy", net, mm.optim.GradientDescent(0.1), strategy)
+        for _ in range(2):  # before and after the first step
+            with pytest.raises(TracingError, match="CompiledStep: .* call the step in a Python"):
+                mm.fori_loop(0, 9, lambda i, value: step(X[:8], Y[:8]), mm.asarray(0.0))
+            with pytest.raises(TracingError, match="CompiledStep: .* call the step in a Python"):
+                mm.compile(lambda: step(X[:8], Y[:8]))()
+            step(X[:8], Y[:8])
+        assert step.steps == 2

@@ -17,6 +17,11 @@ def first_operand(node: Node) -> Node:
     return node.inputs[0]
 
 
+def is_value_mark(node: Node) -> bool:
+    """Return True for a mark whose value is that of its first operand."""
+    return node.operation.expansion is first_operand
+
+
 def mark(
     name: str,
     infer: Infer,
@@ -46,14 +51,11 @@ def mark(
 def without_marks(roots: Sequence[Node]) -> list[Node]:
     """Return expressions with values in place of the marks."""
 
-    def is_marked(node: Node) -> bool:
-        return node.operation.expansion is first_operand
-
     def inputs_of(node: Node) -> Sequence[Node]:
-        return node.inputs[:1] if is_marked(node) else node.inputs
+        return node.inputs[:1] if is_value_mark(node) else node.inputs
 
     new: dict[Node, Node] = {}
     for node in topological_until(roots, (), inputs_of):
         inputs = tuple([new[x] for x in inputs_of(node)])
-        new[node] = inputs[0] if is_marked(node) else node.with_inputs(inputs)
+        new[node] = inputs[0] if is_value_mark(node) else node.with_inputs(inputs)
     return [new[node] for node in roots]

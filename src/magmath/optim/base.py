@@ -50,7 +50,7 @@ from magmath.optim.rates import (
     schedule_states,
 )
 from magmath.optim.saved_state import decoded_state, encoded_state
-from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
+from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States, unrounded
 from magmath.optim.step_count import StepCount
 from magmath.optim.update_rates import rates_of_update
 from magmath.transform.compiled import compile
@@ -235,9 +235,8 @@ class Optimizer(metaclass=KeywordHints):
         state = {name: parts_of(x) for name, x in parameter.states.items()}
         value, master = parts_of(parameter.value), state.pop(MASTER, None)
         dtype = compute_dtype(value.dtype)
-        if master is not None:  # used unless the variable was assigned since the last update
-            same = e.call("equal", e.astype(master, value.dtype), value)
-            value = e.where(same, master, e.astype(value, dtype))
+        if master is not None:
+            value = unrounded(value, master)
         number = None if count is None else e.astype(count, float64)
         descent, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
         if self.weight_decay and not self.decays_in_rule:

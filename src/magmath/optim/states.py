@@ -25,9 +25,18 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
+from magmath.ops import elementwise as e
 
 MASTER = "master"
 """Name of the float32 copy of a variable of a half type, to which updates are applied."""
+
+
+def unrounded(value: Node, master: Node) -> Node:
+    """Return the value of a variable of a half type in float32: its float32 copy, or the value
+    itself where that is not the copy rounded, since the variable was assigned after the last
+    update."""
+    is_rounded = e.call("equal", e.astype(master, value.dtype), value)
+    return e.where(is_rounded, master, e.astype(value, master.dtype))
 
 
 @final

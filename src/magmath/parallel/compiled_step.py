@@ -15,7 +15,7 @@ from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import OptionError
+from magmath.errors import OptionError, TracingError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call_module
 from magmath.nn.losses import loss_function
@@ -43,8 +43,9 @@ class CompiledStep:
         step.collect()
 
     loss       a function of the arrays of a batch, which calls the module and returns a 0-d array,
-               the mean over the samples of the batch; or a name in `mm.nn.losses.LOSSES`, such as
-               "cross_entropy", for batches `step(inputs, targets)`
+               usually the mean over the samples; other losses are possible with `accumulate=` as
+               docs/parallel.md says. Or a name in `mm.nn.losses.LOSSES`, such as "cross_entropy",
+               for batches `step(inputs, targets)`
     module     a built module
     strategy   as for `Trainer`
     precision  "float32", "mixed-bfloat16" or "mixed-float16", in which modules compute (see
@@ -90,7 +91,18 @@ class CompiledStep:
         self._last = self._programs[True]
 
     def __call__(self, *batch: Any) -> Array:
-        """Take a step on a batch: arrays whose first axis numbers the samples."""
+        """Take a step on a batch: arrays whose first axis numbers the samples.
+
+        Strategies that do not divide the batch, by `accumulate=` or among replicas, take any
+        arrays, or none. Raises TracingError within a compiled function, ShapeError for a batch that
+        the strategy cannot divide.
+        """
+        if tracing.current() is not None:
+            raise TracingError(
+                "CompiledStep: a step is a program of its own, and is counted when it is called, "
+                "but this call is traced as part of a compiled function or a loop, which runs "
+                "later; call the step in a Python loop that is not compiled"
+            )
         arrays, tree = flatten(batch)
         leaves = [as_array("CompiledStep", x) for x in arrays]
         self._prepare(tree, leaves)

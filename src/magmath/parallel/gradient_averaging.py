@@ -14,8 +14,7 @@ from typing import Any, final
 
 from magmath.api.data_types import astype
 from magmath.api.elementwise import add
-from magmath.api.manipulation import concat, stack
-from magmath.api.statistics import mean
+from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import Tree, flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable
@@ -28,6 +27,7 @@ from magmath.engine.user_line import warn_user
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
+from magmath.nn.forward_hooks import forward_hook
 from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
@@ -184,20 +184,19 @@ class GradientAveraging(Strategy):
     ) -> tuple[Array, Any, list[Array]]:
         """Return the loss, the outputs and the gradients of a batch, computed part by part."""
         leaves, tree = flatten(batch)
-        samples = leaves[0].shape[0]
-        cuts = even_cuts(samples, max(1, min(self.accumulate, samples // 2)))
-        if len(cuts) == 2:
+        cuts = self._cuts(leaves) if self.accumulate > 1 else []
+        if len(cuts) <= 2:
             loss, outputs = forward(unflatten(tree, [self.distributed_samples(x) for x in leaves]))
             gradients = self._summands(training, loss)
             return loss, outputs, training.unscaled(gradients)
         losses, results, gradients = [], [], list[Array]()
-        parameters = [v.node for v in training.parameters]
-        whole = _traced_loss(forward, leaves, tree)
+        samples, parameters = cuts[-1], [v.node for v in training.parameters]
+        with tracing.tracing(Trace(can_loop=True)):  # not computed, and without effects
+            whole, _ = _forward_pass(training, forward, leaves, tree)
         for start, stop in pairwise(cuts):
             part = [self.distributed_samples(_rows(x, start, stop)) for x in leaves]
             part = [_after(x, gradients) for x in part]
-            loss, outputs = forward(unflatten(tree, part))
-            traced = TracedLoss(loss.node, _nodes(part), _nodes(flatten(outputs)[0]))
+            traced, outputs = _forward_pass(training, forward, part, tree)
             losses.append(part_loss(traced, samples, parameters, whole))
             part_gradients = self._summands(training, losses[-1].summand)
             pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
@@ -205,10 +204,10 @@ class GradientAveraging(Strategy):
             results.append(flatten(outputs))
         if not all(x.is_exact for x in losses):
             warn_user(
-                f"fit: accumulate={self.accumulate} weights the losses of the parts by their "
-                f"samples, because the loss is no linear function of sums and means over the "
-                f"samples: its gradient is not that of the whole batch; write it as a sum or a "
-                f"mean of values of single samples, or train without accumulate"
+                f"{type(self).__name__}: accumulate={self.accumulate} weights the losses of the "
+                f"parts by their samples, because the loss is no linear function of sums and means "
+                f"over the samples: its gradient is not that of the whole batch; write it as a sum "
+                f"or a mean of values of single samples, or train without accumulate"
             )
         loss = reduce(add, [x.summand for x in losses])
         divisor = total_divisor(losses, samples)
@@ -220,8 +219,23 @@ class GradientAveraging(Strategy):
             loss = loss + fixed
             fixed_gradients = self._summands(training, fixed)
             gradients = [a + b for a, b in zip(gradients, fixed_gradients, strict=True)]
-        joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
+        shares = [(stop - start) / samples for start, stop in pairwise(cuts)]
+        of_parts = zip(*[leaves for leaves, _ in results], strict=True)
+        joined = [_joined(parts, shares) for parts in of_parts]
         return loss, unflatten(results[0][1], joined), training.unscaled(gradients)
+
+    def _cuts(self, leaves: Sequence[Array]) -> list[int]:
+        """Return the numbers of the samples at which the parts of a batch begin and end."""
+        lengths = {x.shape[:1] for x in leaves}
+        if len(lengths) != 1 or () in lengths:
+            raise ShapeError(
+                f"{type(self).__name__}: accumulate={self.accumulate} divides all arrays of a "
+                f"batch along their first axis, which must have the length of the samples; was "
+                f"given arrays of the shapes {[x.shape for x in leaves]}; let the loss or the "
+                f"module read arrays that do not have it from outside"
+            )
+        ((samples,),) = lengths
+        return list(even_cuts(samples, max(1, min(self.accumulate, samples // 2))))
 
     def _summands(self, training: Training, loss: Array) -> list[Array]:
         """Return the gradients of the loss of a part in the form in which parts are added."""
@@ -242,15 +256,21 @@ class GradientAveraging(Strategy):
         pass
 
 
-def _traced_loss(forward: Forward, leaves: Sequence[Array], tree: Tree) -> TracedLoss:
-    """Return the loss of a batch, which is not computed: the effects of its trace are dropped."""
-    with tracing.tracing(Trace(can_loop=True)):
+def _forward_pass(
+    training: Training, forward: Forward, leaves: Sequence[Array], tree: Tree
+) -> tuple[TracedLoss, Any]:
+    """Return the loss of samples, with what the module and its parts have returned, and the outputs
+    of the forward pass."""
+    modules = set(map(id, training.module.modules()))
+    returned: list[Node] = []
+
+    def record(module: object, outputs: Any) -> None:
+        if id(module) in modules:
+            returned.extend([x.node for x in flatten(outputs)[0] if isinstance(x, Array)])
+
+    with forward_hook(record):
         loss, outputs = forward(unflatten(tree, leaves))
-    return TracedLoss(loss.node, _nodes(leaves), _nodes(flatten(outputs)[0]))
-
-
-def _nodes(arrays: Sequence[Array]) -> list[Node]:
-    return [x.node for x in arrays]
+    return TracedLoss(loss.node, [x.node for x in leaves], returned), outputs
 
 
 def whole_copies(training: Training) -> dict[Node, Node]:
@@ -278,8 +298,9 @@ def _after(x: Array, others: Sequence[Array]) -> Array:
     return Array(recompute(x.node, *[other.node for other in others]))
 
 
-def _joined(parts: Sequence[Array]) -> Array:
-    """Return the outputs of the parts of a batch as those of the batch; the mean of 0-d ones."""
-    if len(parts) == 1:
-        return parts[0]
-    return concat(list(parts), axis=0) if parts[0].ndim else mean(stack(list(parts)))
+def _joined(parts: Sequence[Array], shares: Sequence[float]) -> Array:
+    """Return the outputs of the parts of a batch as those of the batch; the mean of 0-d ones,
+    weighted by the parts' shares of the samples."""
+    if parts[0].ndim:
+        return concat(list(parts), axis=0)
+    return reduce(add, [x * share for x, share in zip(parts, shares, strict=True)])

@@ -17,16 +17,18 @@ from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Node, topological
 from magmath.graph.graph import substituted
 from magmath.ops import elementwise as e
+from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT, GradientRule, parts_of_call
+from magmath.ops.marks import is_value_mark
+from magmath.ops.shared_fields import unreachable
 
 _LINEAR = ("negative", "astype", "sum", "reshape", "permute_dims", "broadcast_to")
 """Operations of one operand that are linear and read no numbers."""
-_REPEATING = ("broadcast_to", "full")
-"""Operations that repeat elements."""
 
 
 @final
 class TracedLoss(NamedTuple):
-    """The loss of some samples, the arrays of the samples, and the outputs of the module."""
+    """The loss of some samples, the arrays of the samples, and what the module and its parts have
+    returned."""
 
     loss: Node
     batch: Sequence[Node]
@@ -104,9 +106,11 @@ class _Comparison:
 
     def __init__(self, part: TracedLoss, whole: TracedLoss) -> None:
         self._samples = part.samples, whole.samples
+        if len(part.outputs) != len(whole.outputs):
+            raise _NotLinear
         operands = zip((*part.batch, *part.outputs), (*whole.batch, *whole.outputs), strict=True)
-        self._counterparts = dict(operands)
-        self._varying = _dependent(part.loss, self._counterparts)
+        self._counterparts = {x: y for x, y in operands if self._is_of_samples(x, y)}
+        self._varying = _dependent([part.loss], self._counterparts)
 
     def terms(self, part: Node, whole: Node) -> LossTerms:
         """Return the terms of corresponding nodes."""
@@ -177,6 +181,13 @@ class _Comparison:
         scaled = self._scaled_axes(part.inputs[0], whole.inputs[0])
         return len(scaled) == 1 and scaled[0] in part.attributes["axis"]
 
+    def _is_of_samples(self, part: Node, whole: Node) -> bool:
+        """Return True if one axis numbers the samples."""
+        try:
+            return len(self._scaled_axes(part, whole)) == 1
+        except _NotLinear:
+            return False
+
     def _scaled_axes(self, part: Node, whole: Node) -> list[int]:
         """Return the axes whose length is proportional to the number of samples. Raises _NotLinear
         if another one has different lengths."""
@@ -202,33 +213,45 @@ class _Comparison:
                 raise _NotLinear
             if part.is_leaf and not _have_equal_values(part, whole):
                 raise _NotLinear
-            if part in self._varying:
+            is_random = part.operation.is_random  # each part draws numbers of its own
+            if part.operation is CUSTOM_CALL:
+                self._check_rules(part, whole)
+            elif is_random or part in self._varying or part.shape != whole.shape:
                 self._check_per_sample(part, whole)
-            elif part.shape != whole.shape and not self._is_equal_for_samples(part, whole):
-                raise _NotLinear
-            waiting += zip(part.inputs, whole.inputs, strict=True)
+            waiting += zip(_read(part), _read(whole), strict=True)
 
-    def _is_equal_for_samples(self, part: Node, whole: Node) -> bool:
-        """Return True if the elements of a node that depends on no samples are equal along the axis
-        of the samples, where those of its operands are."""
-        if part.name == "iota":
-            return part.attributes["axis"] not in self._scaled_axes(part, whole)
-        return part.name in _REPEATING or part.operation.is_elementwise
+    def _check_rules(self, part: Node, whole: Node) -> None:
+        """Raise _NotLinear unless the gradient rules of corresponding calls are one function of
+        each sample: of the cotangents of the values, and of the arrays that the rules read."""
+        rules: list[GradientRule] = [x.attributes["rule"] for x in (part, whole)]
+        one, other = rules
+        if len(one.read) != len(other.read) or len(one.computed) != len(other.computed):
+            raise _NotLinear
+        reads = zip(one.read, parts_of_call(part).read, strict=True)
+        varying = [*one.value_cotangents, *[x for x, source in reads if source in self._varying]]
+        operands = (*one.value_cotangents, *one.read), (*other.value_cotangents, *other.read)
+        self._counterparts |= zip(*operands, strict=True)
+        self._varying |= _dependent(one.computed, varying)
+        for pair in zip(one.computed, other.computed, strict=True):
+            self._check_equal(*pair)
 
     def _check_per_sample(self, part: Node, whole: Node) -> None:
         """Raise _NotLinear unless an operation can be divided along the samples of its operands and
-        of its result."""
+        of its result, and does not number the samples."""
         if part.name == "reshape":
             self._check_blocks(part, whole)
             return
+        if is_value_mark(part):
+            return
+        axes = self._scaled_axes(part, whole)
+        is_number = part.name == "iota" and part.attributes["axis"] in axes
+        if is_number or part.operation.axes is unreachable:  # the steps of loops are not compared
+            raise _NotLinear
         operands, result = part.operation.axes(part).split("->")
-        letters = {result[axis] for axis in self._scaled_axes(part, whole)}
+        letters = {result[axis] for axis in axes}
+        triples = zip(operands.split(","), part.inputs, whole.inputs, strict=False)  # "" of none
         read = [
-            letters_of[axis]
-            for letters_of, *pair in zip(
-                operands.split(","), part.inputs, whole.inputs, strict=True
-            )
-            for axis in self._scaled_axes(*pair)
+            letters_of[axis] for letters_of, *pair in triples for axis in self._scaled_axes(*pair)
         ]
         if len(letters) != 1 or "." in letters or not letters.issuperset(read):
             raise _NotLinear
@@ -247,18 +270,28 @@ class _Comparison:
 
 
 def _attributes(node: Node) -> dict[str, Any]:
-    """Return the attributes without the lengths of whole axes."""
-    attributes = dict(node.attributes)
+    """Return the attributes without the lengths of whole axes, and without gradient rules."""
+    attributes = {name: x for name, x in node.attributes.items() if name != "rule"}
     if attributes.get("shape") == node.shape:
         del attributes["shape"]
-    if node.name == "slice":
+    if node.name in ("slice", "set_slice"):
         bounds = zip(attributes["bounds"], node.inputs[0].shape, strict=True)
         attributes["bounds"] = [None if x == (0, n, 1) else x for x, n in bounds]
     return attributes
 
 
+def _read(node: Node) -> Sequence[Node]:
+    """Return the inputs on which the value of a node and its gradient depend, without the seed and
+    the number of a random stream."""
+    if node.operation.is_random:
+        return node.inputs[2:]
+    is_call = node.operation in (CUSTOM_CALL, CUSTOM_RESULT)
+    return node.inputs[:1] if is_value_mark(node) and not is_call else node.inputs
+
+
 def _have_equal_values(part: Node, whole: Node) -> bool:
-    """Return True for leaves with equal numbers. Each trace makes its own arrays from NumPy's."""
+    """Return True for leaves whose numbers are known and equal. Each trace makes its own arrays
+    from NumPy's."""
     mine, others = part.value, whole.value
     if isinstance(mine, RemoteArray) and isinstance(others, RemoteArray):
         is_alike = part.shape == whole.shape and part.dtype is whole.dtype
@@ -284,10 +317,10 @@ def _is_times_number(node: Node) -> bool:
     return node.name in ("multiply", "divide") and node.inputs[1].is_of_numbers
 
 
-def _dependent(loss: Node, operands: Collection[Node]) -> set[Node]:
-    """Return the nodes of a loss that depend on operands."""
+def _dependent(roots: Sequence[Node], operands: Collection[Node]) -> set[Node]:
+    """Return the nodes of expressions that depend on operands."""
     dependent = set(operands)
-    for node in topological((loss,)):
+    for node in topological(roots):
         if not dependent.isdisjoint(node.inputs):
             dependent.add(node)
     return dependent

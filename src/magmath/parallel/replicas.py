@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, final
 
 from magmath.api.creation import variable
+from magmath.api.data_types import astype
 from magmath.api.manipulation import broadcast_to, reshape
 from magmath.api.reductions import all
 from magmath.api.statistics import mean
@@ -29,6 +30,7 @@ from magmath.errors import ShapeError, StateError, TracingError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
+from magmath.optim.states import MASTER, VariableStates, unrounded
 from magmath.parallel.strategy import (
     ChosenLayouts,
     Forward,
@@ -45,10 +47,10 @@ from magmath.transform.traced_function import placeholder, trace_function
 @dataclass
 class _Copies:
     """The copies of a variable: an array (replicas, …), and the version of the module's variable
-    that it was made from or collected into."""
+    that it was made from or collected into; None if training has gone on without them since."""
 
     stacked: Variable
-    number: int
+    number: int | None
 
 
 class Replicas(Strategy):
@@ -72,7 +74,8 @@ class Replicas(Strategy):
     def exchange(self, weights: Array) -> Array:
         """Return the weights after an exchange, from those of a parameter after the update.
 
-        Both have shape (replicas, …).
+        Both have shape (replicas, …). Those of a parameter of a half type are in float32, as the
+        update has computed them.
         """
 
     @property
@@ -110,6 +113,11 @@ class Replicas(Strategy):
             elif copies.number != v.number:
                 copies.stacked.assign(self._stack(v))
                 copies.number = v.number
+        trained = set(map(id, training.parameters))
+        for v in training.module.parameters():
+            frozen = None if id(v) in trained else self._copies.find(v)
+            if frozen is not None:  # the replicas train with the module's value
+                frozen.number = None
         paths = {id(v): path for path, v in training.module.named_parameters()}
         training.optimizer.add_paths([(paths[id(p)], self.weights(p)) for p in training.parameters])
 
@@ -170,12 +178,16 @@ class Replicas(Strategy):
         replica = partial(self._replica, training, forward, states)
         name = type(self).__name__
         traced = trace_function(name, replica, tuple_tree(tree), placeholders, can_loop=True)
-        operands |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
+        # A parameter that the module has assigned has no placeholder: its new value is computed.
+        operands |= {
+            leaf: v.node for v, leaf in states.items() if leaf.is_leaf and leaf is not v.node
+        }
         results, assigned = traced.batched(operands, self.replicas)
         loss, outputs, values, flags = traced.unflattened(results)
-        following = dict(zip(states, values, strict=True))
-        self._assign(training, following, flags, exchanges)
-        self._assign_buffers(assigned)
+        self._assign_of_module(assigned)
+        self._assign_of_optimizer(
+            training, dict(zip(states, values, strict=True)), flags, exchanges
+        )
         leaves, tree = flatten(outputs)
         joined = unflatten(tree, [_joined(Array(x.stacked)) for x in leaves])
         return mean(Array(loss.stacked)), joined
@@ -229,7 +241,7 @@ class Replicas(Strategy):
         flags = [] if training.loss_scale is None else [Array(is_finite(nodes))]
         return loss, outputs, [Array(following[node]) for node in states.values()], flags
 
-    def _assign(
+    def _assign_of_optimizer(
         self,
         training: Training,
         following: Mapping[Variable, BatchOperand],
@@ -247,18 +259,29 @@ class Replicas(Strategy):
             finite = all(Array(flags[0].stacked)).node
             pairs = training.loss_scale.guarded(pairs, finite)
             read |= training.loss_scale.variables_by_node()
-        weights = {id(v) for v in self.updated(training)} if exchanges else set()
-        assign([
-            (read[node], self._exchanged(value) if id(read[node]) in weights else value)
-            for node, value in pairs
-        ])  # fmt: skip
+        assigned = {read[node]: value for node, value in pairs}
+        if exchanges:
+            for entry in training.optimizer.variable_states.of(self.updated(training)):
+                assigned |= self._exchanged(entry, assigned)
+        assign(list(assigned.items()))
 
-    def _exchanged(self, weights: Node) -> Node:
-        return exchanged(self, self.exchange(Array(weights)), weights.shape).node
+    def _exchanged(
+        self, entry: VariableStates, assigned: Mapping[Variable, Node]
+    ) -> dict[Variable, Node]:
+        """Return the weights of a parameter after an exchange. Those of a half type are exchanged
+        in float32: the exchange of rounded ones would lose what updates have changed since they
+        were last rounded to another value."""
+        weights, master = next(entry.variables()), entry.states.get(MASTER)
+        value = assigned[weights]
+        if master is not None:
+            value = unrounded(value, assigned[master])
+        result = exchanged(self, self.exchange(Array(value)), value.shape)
+        node = astype(result, value.dtype).node
+        return {weights: node} if master is None else {weights: node, master: node}
 
-    def _assign_buffers(self, assigned: Mapping[Variable, BatchOperand]) -> None:
-        """Assign the variables that the module assigns: running statistics of each replica, and
-        random states, which are those of all replicas."""
+    def _assign_of_module(self, assigned: Mapping[Variable, BatchOperand]) -> None:
+        """Assign the variables that the module assigns: parameters and running statistics of each
+        replica, and random states, which are those of all replicas."""
         pairs = []
         for v, value in assigned.items():
             copies = self._copies.find(v)

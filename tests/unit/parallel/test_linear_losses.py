@@ -40,6 +40,10 @@ LINEAR: dict[str, Loss] = {
     "repeated samples": lambda o: mm.sum(mm.repeat(o, 3, axis=0) ** 2),
     "sequences": lambda o: mm.sum(mm.reshape(o, (len(o), 2, 2))[:, 0] ** 2),
     "difference": lambda o: mm.mean(o) - 2 * mm.sum(o),
+    "random factors": lambda o: mm.sum(o * mm.random.uniform(shape=o.shape)),
+    "random rows": lambda o: mm.sum(o * mm.random.gamma(o**2, size=o.shape)),
+    "recomputed": lambda o: mm.sum(mm.remat(mm.exp)(o)),
+    "gradient": lambda o: mm.sum(mm.grad(mm.sum(mm.tanh(o)[:, 1:]), o) ** 2),
 }
 OTHERS: dict[str, Loss] = {
     "root": lambda o: mm.sqrt(mm.mean(o**2)),
@@ -59,7 +63,9 @@ OTHERS: dict[str, Loss] = {
     "first samples": lambda o: mm.sum(mm.where(mm.arange(len(o))[:, None] < 2, o, 0)),
     "running weights": lambda o: mm.sum(mm.cumulative_sum(mm.ones(len(o)))[:, None] * o),
     "random term": lambda o: mm.sum(o) + mm.sum(mm.random.uniform(shape=(1,))),
-    "random": lambda o: mm.sum(o * mm.random.uniform(shape=o.shape)),
+    "random factors of all samples": lambda o: mm.sum(o * mm.random.uniform(shape=(4,))),
+    "random order": lambda o: mm.sum(o * mm.random.permutation(len(o))[:, None]),
+    "centred gradient": lambda o: mm.sum(mm.grad(mm.sum((o - mm.mean(o, axis=0)) ** 3), o) ** 2),
 }
 
 
