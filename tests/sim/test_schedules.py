@@ -132,6 +132,13 @@ def test_one_step_of_each_schedule() -> None:
         assert all(np.isfinite(schedule(step)) for step in range(6))
 
 
+def test_milestones_in_any_order_and_from_an_iterator() -> None:
+    for milestones in ([30, 10, 20], (10 * k for k in (1, 2, 3))):
+        schedule = s.MultiStep(1.0, milestones)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert [round(schedule(k), 9) for k in (9, 10, 25, 30)] == [1.0, 0.1, 0.01, 0.001]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

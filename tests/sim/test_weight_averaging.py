@@ -622,6 +622,28 @@ def test_replicas_of_unfrozen_layers_begin_with_the_weights_of_the_module(kind: 
         np.testing.assert_array_equal(strategy.weights(net[0].weight).numpy(), [mean, mean])
 
 
+def test_frozen_parameters_that_the_module_assigns() -> None:
+    class Decaying(nn.Module):
+        def __init__(self) -> None:
+            self.w, self.scale = nn.Parameter(1.0, (1,)), nn.Parameter(1.0, (1,))
+
+        def __call__(self, x: Any) -> Any:
+            self.scale.assign(mm.stop_gradient(self.scale * 0.5))
+            return x * self.w * self.scale
+
+    with current("inline"):
+        for strategy in ("data", WeightAveraging(2)):
+            net = Decaying()
+            rule = mm.optim.GradientDescent(0.0)
+            step = CompiledStep(lambda x, net=net: mm.mean(net(x)), net, rule, strategy)
+            step(np.ones((4, 1)))
+            net.freeze("scale")
+            for _ in range(3):
+                step(np.ones((4, 1)))
+            step.collect()
+            assert float(net.scale[0]) == 0.5**4
+
+
 @pytest.mark.parametrize("strategy", ["data", "weight-averaging:2:10"])
 def test_steps_are_not_called_in_traces(strategy: str) -> None:
     """They would count one step, and exchange weights in each step of a loop or in none."""

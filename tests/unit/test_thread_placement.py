@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magmath.kernels.thread_placement import (
+from magmath.core.thread_placement import (
     BOUND_SECONDS,
     PAUSE_SECONDS,
     ThreadPlacement,
@@ -102,6 +102,36 @@ def test_threads_that_have_ended_are_ignored(machine: Machine) -> None:
     machine.placement.release()
 
 
+def test_threads_that_the_user_has_bound_meanwhile_stay_bound(machine: Machine) -> None:
+    first, second = machine.threads
+    machine.run()
+    (processor,) = os.sched_getaffinity(first)
+    (other,) = PROCESSORS[:1] if processor != PROCESSORS[0] else PROCESSORS[1:2]
+    os.sched_setaffinity(first, {other})
+    machine.placement.release()
+    assert os.sched_getaffinity(first) == {other}
+    assert os.sched_getaffinity(second) == set(PROCESSORS)
+
+
+def test_nothing_is_bound_while_another_thread_computes(machine: Machine) -> None:
+    machine.placement.begin_run(machine.count)
+    assert machine.run() == [set(PROCESSORS)] * 2
+    machine.placement.end_run()
+    machine.now += 2 * PAUSE_SECONDS
+    assert all(len(processors) == 1 for processors in machine.run())
+
+
+def test_threads_that_cannot_be_listed_are_not_bound() -> None:
+    """As when too many files are open."""
+
+    def fail() -> list[int]:
+        raise OSError("too many open files")
+
+    placement = ThreadPlacement(processor=lambda: PROCESSORS[0], find_threads=fail)
+    placement.begin_run(len(PROCESSORS))
+    placement.end_run()
+
+
 def test_the_thread_of_a_worker_is_bound_and_released() -> None:
     now = 100.0
     placement = ThreadPlacement(lambda: now)
@@ -111,6 +141,7 @@ def test_the_thread_of_a_worker_is_bound_and_released() -> None:
             assert os.sched_getaffinity(0) == {PROCESSORS[1]}
             release()
             assert os.sched_getaffinity(0) == set(PROCESSORS)
+            placement.end_run()
         placement.begin_worker_run(1, len(PROCESSORS))
         now += BOUND_SECONDS
         placement.end_run()
@@ -124,7 +155,7 @@ def test_threads_of_python_are_not_those_of_libraries() -> None:
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()
-    assert not {thread.native_id, threading.get_native_id()} & set(library_threads())
+    assert not {thread.native_id, threading.get_native_id()} & {*(library_threads() or [])}
     end.set()
 
 
@@ -132,7 +163,7 @@ SCRIPT = """\
 import os, time
 import numpy as np
 import magmath as mm
-from magmath.kernels.thread_placement import library_threads
+from magmath.core.thread_placement import library_threads
 
 def affinities(pid):
     return [os.sched_getaffinity(int(t)) for t in os.listdir(f"/proc/{pid}/task")]
@@ -159,6 +190,12 @@ for _ in range(3):
     for child in children(os.getpid()):  # a process that compiles, or the launcher of workers
         assert os.sched_getaffinity(child) == allowed
     time.sleep(0.05)
+if WORKERS:
+    for wait in (True, False, False):
+        split = x * np.random.random()
+        mm.evaluate(split)
+        split.replicate(wait=wait)
+        time.sleep(0.05)
 workers = {int(counters["pid"]) for counters in engine.pool.stats()} - {os.getpid()}
 check(workers)  # the command has released them
 check(child for worker in workers for child in children(worker))

@@ -16,6 +16,7 @@ from types import ModuleType
 from magmath.codegen.object_cache import OBJECTS
 from magmath.core.disk_cache import exit_after_writes
 from magmath.core.python_processes import module_command, search_path
+from magmath.core.thread_placement import release_caller
 
 NICENESS = 10  # of the compiler, so that computations take precedence
 
@@ -31,6 +32,7 @@ def start_compiler(
     It inherits `files`, and writes its errors to the file `messages`. Raises OSError if the
     process cannot be started.
     """
+    release_caller()  # the process would be bound too
     return subprocess.Popen(
         [*module_command(module.__name__), str(NICENESS), *arguments],
         env=os.environ | search_path(os.environ),

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import final
 
 from magmath.comm.communicator import Communicator
+from magmath.core.thread_placement import release_caller
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import WorkerLost
 
@@ -65,6 +66,7 @@ class ProgressThread:
         self._thread = threading.Thread(
             target=self._serve, name=f"magmath-progress-{comm.rank}", daemon=True
         )
+        release_caller()  # the thread would be bound too
         self._thread.start()
 
     def submit(self, action: BoundCall) -> Task:

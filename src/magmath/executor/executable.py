@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from magmath.core import thread_placement
 from magmath.core.type_aliases import Number, Poll
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding, blocks_of
@@ -28,7 +29,6 @@ from magmath.executor.numpy_fast_path import context_without_fp_warnings, withou
 from magmath.executor.run_failures import RunFailures
 from magmath.executor.step_loop import StepLoop
 from magmath.executor.tiers import Tiers
-from magmath.kernels import thread_placement
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 
@@ -107,6 +107,9 @@ class Executable:
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
+        if self._asynchronous is not None or steps > 1:
+            # Others may need the processors meanwhile; and threads may be started.
+            thread_placement.release_threads()
         if self._asynchronous is not None:
             return self._asynchronous.run(inputs, scalars, steps, poll)
         if steps > 1:
@@ -191,6 +194,7 @@ class Executable:
 
         Only for programs of one worker.
         """
+        thread_placement.release_threads()
         return self._loop.prepare_steps(self._begin(inputs, outputs, scalars))
 
     def run_timed(
@@ -202,6 +206,7 @@ class Executable:
     ) -> tuple[list[float], list[float]]:
         """Run `steps` times, by bound calls; return the emitted scalars and the total seconds of
         each instruction."""
+        thread_placement.release_threads()
         if self._asynchronous is not None:  # has no common instructions
             return self._asynchronous.run(inputs, scalars, steps, None), []
         binding = self._begin(inputs, outputs, scalars)
@@ -249,11 +254,15 @@ def _placement(context: Context) -> Callable[[], None]:
     """Return the function that places the threads of this worker before a run."""
     comm = context.comm
     if comm.size == 1 and context.device.type == "cpu":
-        return thread_placement.begin_run
+        return _place_library_threads
     is_process = comm.shares_memory and current_thread() is main_thread()
     if is_process and context.device.type == "cpu" and torch.get_num_threads() == 1:
         return partial(thread_placement.begin_worker_run, comm.rank, comm.size)
     return _nothing
+
+
+def _place_library_threads() -> None:
+    thread_placement.begin_run(torch.get_num_threads())
 
 
 def _nothing() -> None:

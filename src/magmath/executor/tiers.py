@@ -17,6 +17,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import final
 
+from magmath.core import thread_placement
 from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.fastest_selector import (
@@ -26,7 +27,7 @@ from magmath.executor.fastest_selector import (
     OneWorker,
 )
 from magmath.executor.native_forms import NativeForms
-from magmath.kernels import free_processors, thread_placement
+from magmath.kernels import free_processors
 
 MIN_RUNS = 3
 SAMPLE_SECONDS = 2e-3
@@ -92,9 +93,9 @@ class Tiers:
         *,
         enabled: bool,
         deterministic: bool,
-        place_threads: Callable[[], None] = thread_placement.begin_run,
+        place_threads: Callable[[], None],
     ) -> None:
-        """`place_threads`: called before each run."""
+        """`place_threads`: called before each run, at whose end `thread_placement.end_run` is."""
         self._deterministic, self._place_threads = deterministic, place_threads
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
@@ -140,7 +141,6 @@ class Tiers:
 
     def _select_tier(self, binding: Binding) -> None:
         """Select the tier of the next runs by the seconds of the last ones."""
-        thread_placement.release_caller()  # it may start a compiler
         self._binding = binding
         self._choice.add_measurement(self._seconds, self._runs)
         self._binding = None

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar, final
 
 import torch
 
-from magmath.kernels import thread_placement
+from magmath.core import thread_placement
 from magmath.kernels.thread_count import limit_running
 
 Result = TypeVar("Result")
@@ -176,7 +176,7 @@ def adapt_threads() -> None:
 def run_on_free_processors(function: Callable[..., Result], /, *arguments: Any) -> Result:
     """Call a function that computes something, with as many threads as processors are free, each on
     a processor of its own."""
-    thread_placement.begin_run()
+    thread_placement.begin_run(torch.get_num_threads())
     if has_limited:
         begin_run()
     try:

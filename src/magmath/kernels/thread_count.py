@@ -24,8 +24,8 @@ from threadpoolctl import LibController, ThreadpoolController, threadpool_info
 from magmath.core import wait_policy
 from magmath.core.module_locks import module_lock
 from magmath.core.resources import processor_count
+from magmath.core.thread_placement import release_caller
 from magmath.kernels.scipy_openblas import load_blas_of_scipy
-from magmath.kernels.thread_placement import release_caller
 
 _REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
 """Functions of OpenBLAS: return the current setting, read it again, and end the threads, which

@@ -26,7 +26,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.numbered_functions import general
-from magmath.nn.window_settings import Padding, Pads, Size, pads, sizes
+from magmath.nn.window_settings import Padding, Pads, Size, is_sequence, pads, sizes
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
@@ -116,7 +116,8 @@ def _window_and_padding(
     """Return the attributes of a pooling operation, and the padding as numbers, which is less than
     that of the operation if `ceil_mode` adds a window. Raises ShapeError where a window does not
     fit, and OptionError for settings that are not valid."""
-    count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
+    kernel = tuple(kernel) if is_sequence(kernel) else kernel
+    count = space or (len(kernel) if isinstance(kernel, tuple) else len(shape) - 2)
     if not 1 <= count <= len(shape):
         raise ShapeError(
             f"{name}: takes images (N, channels, *space), was given {shape}; reshape the input"
@@ -211,7 +212,8 @@ def _adaptive_pool(
     whole   a function with the result of the whole image, which it reduces along axes; or None
     pool    the function of images whose windows have one size
     """
-    count = space or (len(size) if isinstance(size, Sequence) else x.ndim - 2)
+    size = tuple(size) if is_sequence(size) else size
+    count = space or (len(size) if isinstance(size, tuple) else x.ndim - 2)
     if not 1 <= count <= x.ndim or 0 in x.shape[x.ndim - count :]:
         raise ShapeError(
             f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"

@@ -21,7 +21,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.interpolation_weights import CATMULL_ROM, CUBIC, interpolation_weights
 from magmath.nn.pooling import adaptive_avg_pool
-from magmath.nn.window_settings import Size, check_images, sizes
+from magmath.nn.window_settings import Size, check_images, is_sequence, sizes
 
 
 @keyword_hints
@@ -69,16 +69,18 @@ def interpolate(
             "interpolate: recompute_scale_factor has a meaning with scale_factor alone"
             "; leave it out"
         )
+    if is_sequence(scale_factor):
+        scale_factor = tuple(scale_factor)
     new = _new_space(x.shape[2:], size, scale_factor)
     if kind == "area":
         return adaptive_avg_pool(x, new, name="interpolate")
-    factors = None if recompute_scale_factor else scale_factor
+    factors: Any = None if recompute_scale_factor else scale_factor
     # PyTorch ignores the factor of a dimension that keeps its extent, except in these cases.
     copying = ("linear", "nearest") if len(new) == 2 else ("linear",)
     for d, extent in enumerate(new, 2):
         step = x.shape[d] / extent  # between neighbours of the result, in elements
         if factors is not None:
-            step = 1.0 / (factors[d - 2] if isinstance(factors, Sequence) else factors)
+            step = 1.0 / (factors[d - 2] if isinstance(factors, tuple) else factors)
         if extent == x.shape[d] and (antialias or kind in copying):
             continue
         if kind in ("linear", "cubic"):
@@ -127,7 +129,7 @@ def _new_space(
         )
     if size is not None:
         return sizes("interpolate: size", size, len(space))
-    factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * len(space)
+    factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * len(space)
     new = tuple([floor(n * float(f or 0)) for n, f in zip(space, factors, strict=False)])
     if len(factors) != len(space) or min(new) < 1:
         raise OptionError(

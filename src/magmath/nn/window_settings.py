@@ -22,7 +22,7 @@ Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     """Return one number for each of `count` dimensions. Raises OptionError for other values."""
-    values = tuple(value) if _is_sequence(value) else (value,) * count
+    values = tuple(value) if is_sequence(value) else (value,) * count
     if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
@@ -30,7 +30,7 @@ def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     return tuple([require_integer(name, n, min_size) for n in values])
 
 
-def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """Return True for numbers of several dimensions, also in an array."""
     return isinstance(value, Iterable) and not is_integer(value)
 
@@ -38,7 +38,7 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
 def immutable_padding(operation: str, padding: Padding, count: int) -> Padding:
     """Return padding as layers store it: a tuple in place of a list, or another sequence. Raises
     OptionError for padding that is none of `count` dimensions."""
-    if not isinstance(padding, str) and _is_sequence(padding):
+    if not isinstance(padding, str) and is_sequence(padding):
         padding = tuple(padding)
     ones = (1,) * count
     pads(operation, padding, ones, ones, ones, ones)
@@ -68,7 +68,7 @@ def pads(
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
     numbers: Any = padding
-    values = tuple(numbers) if _is_sequence(numbers) else (numbers,) * count
+    values = tuple(numbers) if is_sequence(numbers) else (numbers,) * count
     if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"

@@ -132,9 +132,10 @@ class MultiStep(Formula):
                 f"MultiStep: milestones must be a list of steps, was given {self.milestones!r}; "
                 f"Step multiplies the rate after every so many steps"
             )
+        object.__setattr__(self, "milestones", tuple(sorted(self.milestones)))
 
     def __call__(self, step: int) -> float:
-        return self.rate * self.factor ** bisect_right(sorted(self.milestones), step)
+        return self.rate * self.factor ** bisect_right(self.milestones, step)
 
 
 @final

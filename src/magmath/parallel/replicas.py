@@ -114,11 +114,12 @@ class Replicas(Strategy):
                 copies.stacked.assign(self._stack(v))
                 copies.number = v.number
         trained = set(map(id, training.parameters))
-        for v in training.module.parameters():
+        named = training.module.named_parameters()
+        for _, v in named:
             frozen = None if id(v) in trained else self._copies.find(v)
             if frozen is not None:  # the replicas train with the module's value
                 frozen.number = None
-        paths = {id(v): path for path, v in training.module.named_parameters()}
+        paths = {id(v): path for path, v in named}
         training.optimizer.add_paths([(paths[id(p)], self.weights(p)) for p in training.parameters])
 
     def _stack(self, v: Variable) -> Array:
@@ -285,7 +286,7 @@ class Replicas(Strategy):
         pairs = []
         for v, value in assigned.items():
             copies = self._copies.find(v)
-            if copies is not None:
+            if copies is not None and copies.number is not None:  # None: it is frozen now
                 pairs.append((copies.stacked, value.stacked))
             elif value.varies:
                 raise TracingError(

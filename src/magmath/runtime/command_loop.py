@@ -14,8 +14,8 @@ from collections import deque
 from typing import final
 
 from magmath.core.debugging import Delays
+from magmath.core.thread_placement import release_caller
 from magmath.errors import ProtocolError
-from magmath.kernels.thread_placement import release_caller
 from magmath.runtime.messages import (
     Command,
     Interrupt,
@@ -85,8 +85,8 @@ class CommandLoop:
             if isinstance(command, Stop):
                 return
             self.running = command if isinstance(command, Run) else None
-            if not (isinstance(command, Run) and command.steps == 1):
-                release_caller()  # it may start threads; a run of one step does so in `Tiers`
+            if not isinstance(command, Run):
+                release_caller()  # it may start threads
             self._delays.sleep()
             reply = self._worker.reply_to(command, data)
             self._delays.sleep()

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from magmath.core.dtypes import DTYPES, DType
+from magmath.core.thread_placement import release_threads
 from magmath.core.type_aliases import Number
 from magmath.errors import LayoutError, WorkerError
 from magmath.files.formats import StorageSpec
-from magmath.kernels.thread_placement import release_threads
 from magmath.layout import Layout, Mesh
 from magmath.program.instructions import Program
 from magmath.runtime import messages

@@ -187,6 +187,15 @@ def test_strides_and_windows_may_be_arrays() -> None:
     pooled = functional.max_pool2d(x, two, stride=two).numpy()
     np.testing.assert_array_equal(pooled, functional.max_pool2d(x, (2, 1), stride=(2, 1)))
     assert functional.conv2d(x, mm.ones((3, 2, 2, 2)), stride=two).shape == (1, 3, 3, 5)
+    one = np.array([2])  # along the last dimension alone
+    np.testing.assert_array_equal(functional.max_pool(x, one), functional.max_pool(x, [2]))
+    np.testing.assert_array_equal(
+        functional.adaptive_avg_pool(x, one), functional.adaptive_avg_pool(x, [2])
+    )
+    np.testing.assert_array_equal(
+        functional.interpolate(x, scale_factor=np.array([2.0, 1.5])),
+        functional.interpolate(x, scale_factor=[2.0, 1.5]),
+    )
     with pytest.raises(OptionError, match="one for each of 2 dimensions"):
         functional.max_pool2d(x, np.array([2, 2, 2]))
 

@@ -69,9 +69,9 @@ def symmetric_padding(
 class PaddedRange:
     """The range `needed` of an array, of which x has the range `stored`, filled in each run.
 
-    `padding`: elements that the reader adds at both ends of each dimension of x, which is `tensor`
-    then. If it is None, `tensor` is a copy of x with `value` out of bounds, or x if it has the same
-    range; the reader adds nothing.
+    `padding`: the elements that the reader adds at both ends of each dimension of x, which is
+    `tensor` then; or zeros, if `tensor` is a copy of x with `value` out of bounds, or x because it
+    has the same range.
     """
 
     def __init__(

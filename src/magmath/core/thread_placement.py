@@ -8,9 +8,10 @@ long. A run after a pause therefore binds the threads of OpenMP and of every BLA
 other than that of the thread that calls them, and the first run BOUND_SECONDS later releases them.
 
 The calling thread is not bound, because the threads and processes that it starts would be bound
-too; only that of a worker process is, until its next command that could start some. Nor is anything
+too; only that of a worker process is, and code that starts some releases it first. Nor is anything
 bound if some processors remain free: the scheduler finds them, and other processes, bound in the
-same way, would compete for the same ones.
+same way, would compete for the same ones. If several threads of Python compute at once, each has
+library threads of its own, so nothing is bound either.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final, final
-
-import torch
+from typing import Final, NamedTuple, final
 
 PAUSE_SECONDS: Final = 2e-3
 """Threads that have waited longer than this sleep."""
@@ -40,11 +39,14 @@ _SETTINGS: Final = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFF
 """Variables by which users place the threads themselves."""
 
 
-def library_threads() -> list[int]:
-    """Return the numbers of the threads of numerical libraries: those that neither Python knows nor
-    a name distinguishes, except the calling one."""
+def library_threads() -> list[int] | None:
+    """Return the numbers of the threads of numerical libraries: those that neither the module
+    threading knows nor a name distinguishes, except the calling one. None if it cannot be known
+    now, because a thread of Python is just starting."""
     threads = [int(name) for name in os.listdir(_TASKS)]
     of_python = {thread.native_id for thread in threading.enumerate()}  # later: of all listed ones
+    if None in of_python:
+        return None
     own_name = (_TASKS.parent / "comm").read_bytes()
     found = []
     for thread in set(threads) - of_python - {threading.get_native_id()}:
@@ -55,6 +57,14 @@ def library_threads() -> list[int]:
 
 
 @final
+class _BoundThread(NamedTuple):
+    """The processor to which a thread is bound, and those that it could use before."""
+
+    processor: int
+    before: set[int]
+
+
+@final
 class ThreadPlacement:
     """The processors to which threads are bound."""
 
@@ -62,45 +72,52 @@ class ThreadPlacement:
         self,
         clock: Callable[[], float] = monotonic,
         processor: Callable[[], int] = lambda: -1,
-        find_threads: Callable[[], list[int]] = library_threads,
+        find_threads: Callable[[], list[int] | None] = library_threads,
     ) -> None:
         self._clock, self._processor, self._find_threads = clock, processor, find_threads
         self._ended = self._end_of_binding = self._next_look = float("-inf")
+        self._active = 0  # runs that have begun and not ended
         self._threads: list[int] = []
-        self._allowed: dict[int, set[int]] = {}  # of each bound thread, before it was bound
+        self._bound: dict[int, _BoundThread] = {}
         self._left_free = -1  # the processor that the bound threads leave to their caller
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a handler of a signal may end the pool
 
     def begin_run(self, threads: int) -> None:
         """Bind the threads of libraries, of which kernels use `threads` with the calling one, if
-        there was a pause; release them if it is long ago."""
+        there was a pause; release them if it is long ago, or if other runs are active."""
         now = self._clock()
-        if self._is_after_pause(now):
+        if self._begin_after_pause(now):
             processor = self._processor()
             if processor != self._left_free or now >= self._next_look:
                 self._bind_others(processor, threads, now)
-        elif self._allowed:
+        elif self._bound:
             self.release()
 
     def begin_worker_run(self, rank: int, workers: int) -> None:
         """Bind the calling thread, that of one of the host's workers, to a processor of its own if
         there was a pause; release it if that is long ago."""
-        if self._is_after_pause(self._clock()):
-            if not self._allowed:
+        if self._begin_after_pause(self._clock()):
+            if not self._bound:
                 processors = sorted(os.sched_getaffinity(0))
                 if len(processors) == workers:
                     self._bind({threading.get_native_id(): processors[rank]})
-        elif self._allowed:
+        elif self._bound:
             self.release()
 
     def end_run(self) -> None:
-        """Note that the threads wait from now on."""
+        """Note that a run has ended: its threads wait from now on."""
+        with self._lock:
+            self._active = max(self._active - 1, 0)
         self._ended = self._clock()
 
-    def _is_after_pause(self, now: float) -> bool:
-        if now - self._ended > PAUSE_SECONDS:
+    def _begin_after_pause(self, now: float) -> bool:
+        """Begin a run; return True if no other one is active, and a pause was a short time ago."""
+        with self._lock:
+            self._active += 1
+            is_only_one = self._active == 1
+        if is_only_one and now - self._ended > PAUSE_SECONDS:
             self._end_of_binding = now + BOUND_SECONDS
-        return now < self._end_of_binding
+        return is_only_one and now < self._end_of_binding
 
     def _bind_others(self, caller: int, threads: int, now: float) -> None:
         """Bind the threads of libraries to processors other than that of the calling thread."""
@@ -110,30 +127,40 @@ class ThreadPlacement:
         if not len(processors) <= min(threads, MOST_PROCESSORS) or not others:
             return
         if now >= self._next_look:
-            self._threads, self._next_look = self._find_threads(), now + LOOK_SECONDS
+            self._look(now)
         self._bind({thread: others[i % len(others)] for i, thread in enumerate(self._threads)})
+
+    def _look(self, now: float) -> None:
+        with suppress(OSError):  # too many files are open
+            found = self._find_threads()
+            if found is not None:
+                self._threads, self._next_look = found, now + LOOK_SECONDS
 
     def _bind(self, processors: Mapping[int, int]) -> None:
         """Bind threads to a processor each."""
         with self._lock:
             for thread, processor in processors.items():
                 with suppress(OSError):  # the thread has ended
-                    if thread not in self._allowed:
-                        self._allowed[thread] = os.sched_getaffinity(thread)
+                    known = self._bound.get(thread)
+                    before = os.sched_getaffinity(thread) if known is None else known.before
                     os.sched_setaffinity(thread, {processor})
+                    self._bound[thread] = _BoundThread(processor, before)
 
     def release(self) -> None:
-        """Let all threads use the processors that they could use before."""
+        """Let all threads use the processors that they could use before, unless the user has bound
+        them meanwhile."""
         with self._lock:
-            for thread, allowed in self._allowed.items():
+            while self._bound:
+                thread, (processor, before) = self._bound.popitem()
                 with suppress(OSError):
-                    os.sched_setaffinity(thread, allowed)
-            self._allowed.clear()
-        self._left_free = -1
+                    is_own = (_TASKS / str(thread)).exists()  # or the number is another process's
+                    if is_own and os.sched_getaffinity(thread) == {processor}:
+                        os.sched_setaffinity(thread, before)
+            self._left_free = -1
 
     def release_caller(self) -> None:
         """Release the calling thread, if it is that of a worker."""
-        if threading.get_native_id() in self._allowed:
+        if self._bound and threading.get_native_id() in self._bound:
             self.release()
 
 
@@ -142,7 +169,7 @@ def _placement() -> ThreadPlacement | None:
     if sys.platform != "linux" or any(name in os.environ for name in _SETTINGS):
         return None
     try:
-        processor = ctypes.CDLL(None).sched_getcpu
+        processor = ctypes.PyDLL(None).sched_getcpu  # which keeps the lock of the interpreter
     except AttributeError:
         return None
     return ThreadPlacement(processor=processor) if _TASKS.is_dir() else None
@@ -151,9 +178,10 @@ def _placement() -> ThreadPlacement | None:
 _of_process = _placement()
 
 
-def begin_run() -> None:
-    """Place the threads of this process; called before kernels that several threads compute."""
-    if _of_process is not None and (threads := torch.get_num_threads()) > 1:
+def begin_run(threads: int) -> None:
+    """Place the threads of this process, of which `threads` compute; called before kernels, and
+    `end_run` after them."""
+    if _of_process is not None:
         _of_process.begin_run(threads)
 
 
@@ -165,7 +193,7 @@ def begin_worker_run(rank: int, workers: int) -> None:
 
 
 def end_run() -> None:
-    """Note the end of such kernels."""
+    """Note the end of kernels that have begun by one of these functions."""
     if _of_process is not None:
         _of_process.end_run()
 
