@@ -46,12 +46,12 @@ several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 p
 
 @pytest.mark.parametrize("first", ["", "import numpy, scipy.linalg.blas"])
 def test_the_environment_is_read_by_what_is_loaded_later(first: str) -> None:
-    assert _report(first) == "2 {4} 0 10000"
+    assert _report(first) == "2 {18} 0 10000"
 
 
 @several
 def test_torch_that_was_loaded_first_spins_shortly_too() -> None:
-    assert _report("import torch") == "2 {4} 1 10000"
+    assert _report("import torch") == "2 {18} 1 10000"
 
 
 def test_settings_of_the_user_are_kept() -> None:
