@@ -4,10 +4,11 @@ every kind of training loop, and continues from a saved state."""
 from __future__ import annotations
 
 import copy
+import json
 import operator
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import magmath as mm
 from arrays import programs
 from engines import current
 from executors import only, use_native_code
-from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, StateError
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -570,6 +571,44 @@ def test_settings_that_are_no_settings(
 ) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda groups: operator.delitem(groups, "b"),
+        lambda groups: operator.ior(groups, {"c": {}}),
+        lambda groups: groups.update(c={}),
+        lambda groups: groups.setdefault("c", {}),
+        lambda groups: groups.pop("b"),
+        lambda groups: groups.popitem(),
+        lambda groups: groups.clear(),
+        lambda groups: groups["b"].clear(),
+    ],
+)
+def test_settings_of_groups_are_dictionaries_that_do_not_change(
+    change: Callable[[Any], object],
+) -> None:
+    settings = {"b": {"beta1": 0.5}}
+    optimizer = Adam(groups=settings)
+    with pytest.raises(StateError, match=r"part of compiled steps.*replace\(optimizer, groups="):
+        change(optimizer.groups)
+    assert optimizer.groups == settings
+
+
+def test_settings_of_groups_can_be_merged_copied_and_written() -> None:
+    optimizer = Adam(groups={"b": {"beta1": 0.5}})
+    merged = replace(optimizer, groups=optimizer.groups | {"c": {"beta1": 0.4}})
+    assert merged.groups == {"b": {"beta1": 0.5}, "c": {"beta1": 0.4}}
+    assert json.loads(json.dumps(asdict(optimizer)))["groups"] == optimizer.groups
+    for copied in (
+        copy.copy(optimizer.groups),
+        copy.deepcopy(optimizer.groups),
+        pickle.loads(pickle.dumps(optimizer.groups)),
+        asdict(optimizer)["groups"],
+    ):
+        assert copied == optimizer.groups
+        assert type(copied["b"]) is type(optimizer.groups)
 
 
 def test_the_print_shows_what_was_set() -> None:

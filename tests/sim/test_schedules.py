@@ -278,6 +278,39 @@ def test_a_schedule_that_is_not_of_this_package() -> None:
     assert result == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
 
 
+def test_a_function_is_called_for_the_steps_and_epochs_that_are_taken() -> None:
+    """It may be invalid before."""
+
+    def rate(number: int) -> float:
+        called.append(number)
+        return 0.1 * (number - 2)
+
+    called: list[int] = []
+    with current("inline"):
+        v, descent = mm.variable("v", 1.0), GradientDescent(0.1)
+        descent.minimize(mm.square(v), [v], steps=3)
+        descent.learning_rate = rate
+        descent.minimize(mm.exp(v), [v], steps=2)  # by another program
+        assert called == [3, 4]
+        called.clear()
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.Dense(1)], optimizer=GradientDescent(0.1), loss="mean_squared_error"
+        )
+        x, y = np.ones((4, 1), np.float32), np.ones((4, 1), np.float32)
+        net.fit(x, y, batch_size=2, epochs=3)
+        net.optimizer.learning_rate = rate
+        net.fit(x, y, batch_size=4, epochs=1)
+        assert set(called) == {3}
+
+
+def test_a_rate_that_is_rounded_to_less_than_zero_is_zero() -> None:
+    descent = GradientDescent(lambda step: 0.3 - 0.1 * step)
+    assert 0.3 - 0.1 * 3 < 0
+    assert descent.rates(3) == [0.0]
+    with pytest.raises(MagmathError, match=r"returned -0\.1.* for 4"):
+        descent.rates(4)
+
+
 @pytest.mark.parametrize("kind", ["a number", "per step"])
 @pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
 def test_a_callback_sets_the_rate_of_the_next_step(pool: str, workers: int, kind: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.errors import TracingError
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
+from magmath.errors import OptionError, TracingError
 from magmath.ops import counted_loops
 from magmath.optim import schedules
 from magmath.runtime.command_queue import CommandQueue
@@ -152,6 +153,68 @@ def test_a_failed_loop_counts_no_steps(form: str) -> None:
         with pytest.raises(IndexError):
             FORMS[form](update)
         assert optimizer.steps == 0
+
+
+@pytest.mark.parametrize("form", ["update", "compile", "kept"])
+@pytest.mark.parametrize("group", [False, True])
+def test_a_step_without_a_valid_rate_is_not_counted(form: str, group: bool) -> None:
+    """The next one has its number, also if the rate of a second group is invalid."""
+
+    def rate(step: int) -> float:
+        called.append(step)
+        return math.nan if is_invalid and step >= 3 else 0.5
+
+    called: list[int] = []
+    is_invalid = True
+    with current("inline"):
+        v = mm.variable("v", 0.0)
+        groups = {"w*": {"learning_rate": rate}} if group else {}
+        descent = mm.optim.GradientDescent(lambda s: 0.5 if group else rate(s), groups=groups)
+        compiled = mm.compile(lambda: descent.update({v: mm.asarray(1.0)}))
+
+        def kept() -> None:
+            with keeping_expressions():
+                descent.update({v: mm.asarray(1.0)})
+
+        steps: dict[str, Callable[[], object]] = {
+            "update": lambda: descent.update({v: mm.asarray(1.0)}),
+            "compile": compiled,
+            "kept": kept,
+        }
+        step = steps[form]
+        for _ in range(3):
+            step()
+        for _ in range(2):
+            with pytest.raises(OptionError, match="returned nan for 3"):
+                step()
+            assert descent.steps == 3
+        assert float(v) == -1.5
+        is_invalid = False
+        called.clear()
+        step()
+        assert called == [3]
+        assert (descent.steps, float(v)) == (4, -2.0)
+
+
+@pytest.mark.parametrize("transformation", ["remat", "vmap", "jacobian", "cond"])
+def test_the_number_of_steps_is_read_in_functions_that_are_traced_at_each_call(
+    transformation: str,
+) -> None:
+    with current("inline"):
+        v, descent = mm.variable("v", np.zeros(2)), mm.optim.GradientDescent(0.0)
+        scaled = lambda x: x * (descent.steps + 1)  # noqa: E731
+        calls: dict[str, Callable[[mm.Array], mm.Array]] = {
+            "remat": mm.remat(scaled),
+            "vmap": mm.vmap(scaled),
+            "jacobian": lambda x: mm.sum(mm.jacobian(scaled)(x), axis=0),
+            "cond": lambda x: mm.cond(mm.asarray(True), scaled, lambda x: x, x),
+        }
+        call = calls[transformation]
+        for step in range(3):
+            assert call(mm.ones(2)).tolist() == [step + 1] * 2
+            descent.update({v: mm.ones(2)})
+        with pytest.raises(TracingError, match="steps is read in a compiled function"):
+            mm.compile(call)(mm.ones(2))
 
 
 def test_a_schedule_after_a_loop_continues_there() -> None:

@@ -62,6 +62,18 @@ def commit_reservations() -> None:
         undo.clear()
 
 
+def return_reservations() -> None:
+    """Give back what was taken since the last run, which does not start; a block of
+    `rollback_on_failure` around this line does it itself."""
+    if not _reservations.depth:
+        _give_back()
+
+
+def _give_back() -> None:
+    while _reservations.undo:
+        _reservations.undo.pop()()
+
+
 @contextmanager
 def rollback_on_failure() -> Iterator[None]:
     """Give back what was taken since the last run if this block, or one around it, fails."""
@@ -70,8 +82,7 @@ def rollback_on_failure() -> Iterator[None]:
         yield
     except Exception:
         if _reservations.depth == 1:
-            while _reservations.undo:
-                _reservations.undo.pop()()
+            _give_back()
         raise
     finally:
         _reservations.depth -= 1

@@ -88,12 +88,13 @@ class Optimizer(metaclass=KeywordHints):
                   their paths, such as `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that
                   matches is used
 
-    The rate is a scalar of the program, so changing it does not recompile. The other settings
-    cannot change, nor can `groups`, of which a copy is used. Rules compute in float32 at least: a
-    variable of a half type has a float32 master copy, to which updates are applied. The real and
-    imaginary parts of complex variables are updated, and limited by clip_value, like real
-    variables, as in PyTorch. Source: Micikevicius et al. (2018), Mixed precision training, section
-    3.1; for clip_norm Pascanu et al. (2013).
+    The rate is a scalar of the program, so changing it does not recompile, except functions that
+    read an attribute `learning_rate` themselves. The other settings cannot change, nor can
+    `groups`, of which a copy is used. Rules compute in float32 at least: a variable of a half type
+    has a float32 master copy, to which updates are applied. The real and imaginary parts of complex
+    variables are updated, and limited by clip_value, like real variables, as in PyTorch. Source:
+    Micikevicius et al. (2018), Mixed precision training, section 3.1; for clip_norm Pascanu et al.
+    (2013).
     """
 
     learning_rate: LearningRate = 0.01
@@ -309,9 +310,10 @@ class Optimizer(metaclass=KeywordHints):
         """The number of steps that the optimizer has taken, those that changed nothing included.
 
         Those in branches of `cond` and in loops that were taken count, so it may wait for runs.
-        Raises TracingError while a function is traced, whose program would repeat the number.
+        Raises TracingError in a compiled function, whose program would repeat the number.
         """
-        if tracing.current() is not None:
+        trace = tracing.current()
+        if trace is not None and trace.is_of_program:
             raise TracingError(
                 f"{type(self).__name__}: steps is read in a compiled function, which happens only "
                 f"while it is traced; give the number as an argument, or let learning_rate be a "

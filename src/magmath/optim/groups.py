@@ -6,7 +6,7 @@ variables whose names, or paths in the trained module, match the group's pattern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, final
@@ -35,34 +35,58 @@ class GroupedOptimizer(Protocol):
 
 
 @final
-class GroupSettings(Mapping[str, Any]):
+class GroupSettings(dict[str, Any]):
     """Settings of groups, or of one group, which are part of compiled steps: a copy of a mapping,
-    of which no item can be assigned."""
+    which cannot be changed.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = {
-            name: GroupSettings(value) if isinstance(value, Mapping) else value
-            for name, value in settings.items()
-        }
+    It is a dictionary, so it can be shown, merged with others and written as JSON like one.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        return self._settings[name]
+    def __init__(self, settings: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__(
+            (name, GroupSettings(value) if isinstance(value, Mapping) else value)
+            for name, value in dict(settings).items()
+        )
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._settings)
-
-    def __len__(self) -> int:
-        return len(self._settings)
-
-    def __repr__(self) -> str:
-        return repr(self._settings)
+    def __reduce__(self) -> tuple[type[GroupSettings], tuple[dict[str, Any]]]:
+        return GroupSettings, (dict(self),)
 
     def __setitem__(self, name: str, value: object) -> NoReturn:
-        raise StateError(
-            f"groups: {name} cannot be assigned, the settings of groups are part of compiled "
-            f"steps; let the learning_rate of the group be a schedule or a function of the step, "
-            f"or make another optimizer: dataclasses.replace(optimizer, groups=…)"
-        )
+        _refuse_change(f"{name} cannot be assigned")
+
+    def __delitem__(self, name: str) -> NoReturn:
+        _refuse_change(f"{name} cannot be deleted")
+
+    def __ior__(self, others: object) -> NoReturn:  # type: ignore[misc]
+        _refuse_change("they cannot be updated")
+
+    def update(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raise StateError."""
+        _refuse_change("they cannot be updated")
+
+    def setdefault(self, name: str, default: object = None) -> NoReturn:
+        """Raise StateError."""
+        _refuse_change(f"{name} cannot be assigned")
+
+    def pop(self, name: str, *default: object) -> NoReturn:
+        """Raise StateError."""
+        _refuse_change(f"{name} cannot be deleted")
+
+    def popitem(self) -> NoReturn:
+        """Raise StateError."""
+        _refuse_change("they cannot be deleted")
+
+    def clear(self) -> NoReturn:
+        """Raise StateError."""
+        _refuse_change("they cannot be deleted")
+
+
+def _refuse_change(change: str) -> NoReturn:
+    raise StateError(
+        f"groups: {change}, the settings of groups are part of compiled steps; let the "
+        f"learning_rate of the group be a schedule or a function of the step, or make another "
+        f"optimizer: dataclasses.replace(optimizer, groups=…)"
+    )
 
 
 GroupRule = TypeVar("GroupRule", bound=GroupedOptimizer)

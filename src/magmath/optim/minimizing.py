@@ -34,6 +34,7 @@ from magmath.graph.provenance.operand_references import VersionReference
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
+from magmath.optim.rates import LearningRate
 from magmath.optim.states import ParameterNodes, States, VariableStates
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ class MinimizingOptimizer(Protocol):
     def variable_states(self) -> States:
         """The states of the updated variables."""
 
-    def rates(self, step: int) -> list[float]:
-        """Return the learning rate at a step, and those of groups that have their own."""
+    @property
+    def learning_rates(self) -> Sequence[LearningRate]:
+        """The learning rate, and those of groups that have their own."""
 
     def advance(self, steps: int) -> None:
         """Count steps that used `next_values`."""
@@ -266,7 +268,7 @@ class _Program:
         }
         (loss,) = Graph((function.output,)).substituted({**placeholders, **streams}).outputs
         dtype = rate_dtype([entry.variable() for entry in entries])
-        self._rates = [scalar(None, dtype) for _ in optimizer.rates(0)]
+        self._rates = [scalar(None, dtype) for _ in optimizer.learning_rates]
         pairs = optimizer.next_values(
             [entry.nodes(_leaf) for entry in entries],
             gradients(loss, [v.leaf for entry in entries if (v := entry.variable()) is not None]),

@@ -23,6 +23,9 @@ from magmath.optim.schedules import MonitoringSchedule, Schedule, StatefulSchedu
 
 LearningRate = float | Schedule | Callable[[int], float]
 
+ROUNDING_ERROR = 1e-12
+"""A function of the step may return rates that are below 0 by as much, which are 0."""
+
 
 def check_learning_rate(rate: Any) -> None:
     """Raise TypeError for anything but a learning rate, OptionError for a rate below 0
@@ -50,17 +53,20 @@ def check_learning_rate(rate: Any) -> None:
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
     """Return a learning rate at a step; in `fit`, in an epoch with this number. Raises OptionError
-    if a schedule or a function returns a rate below 0 or nan."""
+    if a schedule or a function returns a rate below 0 or nan.
+
+    A difference of decimal fractions that should be 0 may be rounded to -5.6e-17, which is 0 here.
+    """
     if not callable(rate):
         return float(rate)
     per_step = isinstance(rate, Schedule) and rate.per == "step"
     number = step if epoch is None or per_step else epoch
     value = float(rate(number))
-    if not value >= 0:
+    if not value >= -ROUNDING_ERROR:
         raise OptionError(
             f"optimizer: learning_rate must be at least 0, {rate!r} returned {value} for {number}"
         )
-    return value
+    return max(value, 0.0)
 
 
 def has_step_schedule(rates: Iterable[LearningRate]) -> bool:
@@ -125,13 +131,14 @@ class EpochRates:
     def __init__(self, optimizer: RatedOptimizer, dtype: DType, steps: int) -> None:
         self._optimizer = optimizer
         self._steps = steps
-        rates = optimizer.rates(optimizer.steps, 0)
-        self.numbers = {scalar(None, dtype): rate for rate in rates}
-        """The present rates by their leaves, in order; if there is a table, programs read that."""
+        rates = optimizer.learning_rates
+        self.numbers = {scalar(None, dtype): math.nan for _ in rates}
+        """The present rates by their leaves, in order, nan until they are set; if there is a table,
+        programs read that."""
         self._table: Variable | None = None
         self._rows = [[math.nan] * len(rates)] * steps
         """The rows of the table; nan if they were not set."""
-        if has_step_schedule(optimizer.learning_rates):
+        if has_step_schedule(rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
     @property

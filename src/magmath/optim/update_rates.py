@@ -35,7 +35,9 @@ def rates_of_update(optimizer: CountingOptimizer, dtype: DType) -> list[Node]:
     """Return the learning rates of the next update, and count its step."""
     trace, indices = tracing.current(), range(len(optimizer.learning_rates))
     if trace is None:
-        return [scalar(_source(optimizer, i, 0, counts=True)(1), dtype) for i in indices]
+        numbers = [_source(optimizer, i, 0, counts=False)(1) for i in indices]
+        reserve_for_run(optimizer.step_count, "started", 1)  # not if a rate has raised an error
+        return [scalar(number, dtype) for number in numbers]
     before, counts = _check_countable(optimizer, trace), not trace.is_conditional
     if not counts:
         optimizer.step_count.count_on_workers()

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.run_numbers import commit_reservations
+from magmath.engine.run_numbers import commit_reservations, return_reservations
 from magmath.engine.traces.drawn_streams import Draws, Stream, StreamPosition, Streams
 from magmath.engine.traces.updated_arrays import Updates
 from magmath.graph import Node
@@ -110,6 +110,12 @@ class TraceScope(ABC):
 
     @property
     @abstractmethod
+    def is_of_program(self) -> bool:
+        """True if the code becomes a program, which runs many times; False in a transformation that
+        traces its function at each call."""
+
+    @property
+    @abstractmethod
     def is_loop(self) -> bool:
         """True if the code is the body of a loop, which runs without the controller."""
 
@@ -193,6 +199,10 @@ class Trace(TraceScope):
         return leaf
 
     @property
+    def is_of_program(self) -> bool:
+        return True
+
+    @property
     def is_loop(self) -> bool:
         return self._step is not None
 
@@ -227,11 +237,19 @@ class Trace(TraceScope):
         return not (self._draws or self.numbers)
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
-        """Return the numbers of the next run, of `steps` steps from step number `origin`."""
+        """Return the numbers of the next run, of `steps` steps from step number `origin`.
+
+        If a source raises an error, none are taken.
+        """
         commit_reservations()
-        numbers: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
-        for draws in self._draws.values():
-            numbers |= draws.numbers(steps, origin)
+        numbers: dict[Node, float] = {}
+        try:
+            numbers |= {leaf: source(steps) for leaf, source in self.numbers.items()}
+            for draws in self._draws.values():
+                numbers |= draws.numbers(steps, origin)
+        except Exception:
+            return_reservations()
+            raise
         return numbers
 
     def depend_on_state(self, owner: object) -> None:
@@ -286,6 +304,10 @@ class Scope(TraceScope):
         if self.outer is None:
             return scalar(source(1), dtype)
         return self.outer.add_number(source, dtype)
+
+    @property
+    def is_of_program(self) -> bool:
+        return self.outer is not None and self.outer.is_of_program
 
     @property
     def is_loop(self) -> bool:
