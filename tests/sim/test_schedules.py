@@ -449,3 +449,25 @@ def test_a_warm_up_precedes_any_learning_rate() -> None:
         assert result == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8, 0.8])
     falling = s.WarmUp(lambda step: 0.5**step, 2)
     assert [falling(step) for step in (2, 3, 4)] == [1.0, 0.5, 0.25]
+
+
+def test_rates_are_asked_for_no_step_beyond_the_last() -> None:
+    asked = []
+
+    class Listed(s.Schedule):
+        per = "step"
+
+        def __call__(self, step: int) -> float:
+            asked.append(step)
+            return [0.1, 0.2, 0.3, 0.4][step]
+
+    class Watching(mm.train.Callback):
+        def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+            """Steps are run one by one."""
+
+    with current("inline"):
+        net = mm.nn.Dense(1).build((1, 2))
+        trainer = mm.train.Trainer(net, "mean_squared_error", GradientDescent(Listed()), metrics=[])
+        x = np.ones((4, 2), np.float32)
+        trainer.fit(x, x[:, :1], epochs=2, batch_size=2, callbacks=[Watching()])
+    assert max(asked) == 3

@@ -196,6 +196,31 @@ def test_a_step_without_a_valid_rate_is_not_counted(form: str, group: bool) -> N
         assert (descent.steps, float(v)) == (4, -2.0)
 
 
+@pytest.mark.parametrize("form", ["compile", "remat"])
+def test_a_rate_that_runs_other_programs_and_fails(form: str) -> None:
+    """What they take stays taken, and the step is not counted."""
+    with current("inline"):
+        v, last = mm.variable("v", 0.0), mm.variable("last", 0.0)
+
+        def rate(step: int) -> float:
+            last.assign(last + 1)
+            return math.nan
+
+        descent = mm.optim.GradientDescent(rate)
+
+        def update(x: mm.Array) -> mm.Array:
+            descent.update({v: mm.asarray(1.0)})
+            return x
+
+        call = mm.compile(update) if form == "compile" else mm.remat(update)
+        for _ in range(2):
+            with pytest.raises(OptionError, match="returned nan for 0"):
+                call(mm.ones(1))
+            assert descent.steps == 0
+        if form == "compile":  # otherwise it is an assignment of the call that has failed
+            assert float(last) >= 2
+
+
 @pytest.mark.parametrize("transformation", ["remat", "vmap", "jacobian", "cond"])
 def test_the_number_of_steps_is_read_in_functions_that_are_traced_at_each_call(
     transformation: str,

@@ -113,9 +113,31 @@ def test_threads_that_the_user_has_bound_meanwhile_stay_bound(machine: Machine) 
     assert os.sched_getaffinity(second) == set(PROCESSORS)
 
 
-def test_nothing_is_bound_while_another_thread_computes(machine: Machine) -> None:
-    machine.placement.begin_run(machine.count)
+@pytest.mark.parametrize("begin", ["begin_run", "begin_unplaced_run"])
+def test_nothing_is_bound_while_another_thread_computes(machine: Machine, begin: str) -> None:
+    machine.run()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        getattr(machine.placement, begin)(*[machine.count] * (begin == "begin_run"))
+        has_begun.set()
+        may_end.wait()
+        machine.placement.end_run()
+
+    other = threading.Thread(target=compute)
+    other.start()
+    has_begun.wait()
+    machine.now += 2 * PAUSE_SECONDS
     assert machine.run() == [set(PROCESSORS)] * 2
+    may_end.set()
+    other.join()
+    machine.now += 2 * PAUSE_SECONDS
+    assert all(len(processors) == 1 for processors in machine.run())
+
+
+def test_a_run_within_a_run_of_the_same_thread(machine: Machine) -> None:
+    machine.placement.begin_run(machine.count)
+    assert all(len(processors) == 1 for processors in machine.run())
     machine.placement.end_run()
     machine.now += 2 * PAUSE_SECONDS
     assert all(len(processors) == 1 for processors in machine.run())

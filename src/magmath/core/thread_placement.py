@@ -20,8 +20,8 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple, final
@@ -76,7 +76,7 @@ class ThreadPlacement:
     ) -> None:
         self._clock, self._processor, self._find_threads = clock, processor, find_threads
         self._ended = self._end_of_binding = self._next_look = float("-inf")
-        self._active = 0  # runs that have begun and not ended
+        self._active: set[int] = set()  # the threads of Python that compute
         self._threads: list[int] = []
         self._bound: dict[int, _BoundThread] = {}
         self._left_free = -1  # the processor that the bound threads leave to their caller
@@ -106,15 +106,20 @@ class ThreadPlacement:
 
     def end_run(self) -> None:
         """Note that a run has ended: its threads wait from now on."""
-        with self._lock:
-            self._active = max(self._active - 1, 0)
+        self._active.discard(threading.get_ident())
         self._ended = self._clock()
 
+    def begin_unplaced_run(self) -> None:
+        """Begin a run whose threads may use all processors, and may be those of several workers."""
+        self._active.add(threading.get_ident())
+        if self._bound:
+            self.release()
+
     def _begin_after_pause(self, now: float) -> bool:
-        """Begin a run; return True if no other one is active, and a pause was a short time ago."""
-        with self._lock:
-            self._active += 1
-            is_only_one = self._active == 1
+        """Begin a run; return True if no other thread computes, and a pause was a short time
+        ago."""
+        self._active.add(threading.get_ident())
+        is_only_one = len(self._active) == 1
         if is_only_one and now - self._ended > PAUSE_SECONDS:
             self._end_of_binding = now + BOUND_SECONDS
         return is_only_one and now < self._end_of_binding
@@ -143,19 +148,21 @@ class ThreadPlacement:
                 with suppress(OSError):  # the thread has ended
                     known = self._bound.get(thread)
                     before = os.sched_getaffinity(thread) if known is None else known.before
+                    self._bound[thread] = _BoundThread(
+                        processor, before
+                    )  # first: Ctrl-C may follow
                     os.sched_setaffinity(thread, {processor})
-                    self._bound[thread] = _BoundThread(processor, before)
 
     def release(self) -> None:
         """Let all threads use the processors that they could use before, unless the user has bound
         them meanwhile."""
         with self._lock:
-            while self._bound:
-                thread, (processor, before) = self._bound.popitem()
+            for thread, (processor, before) in list(self._bound.items()):
                 with suppress(OSError):
                     is_own = (_TASKS / str(thread)).exists()  # or the number is another process's
                     if is_own and os.sched_getaffinity(thread) == {processor}:
                         os.sched_setaffinity(thread, before)
+                self._bound.pop(thread, None)
             self._left_free = -1
 
     def release_caller(self) -> None:
@@ -190,6 +197,23 @@ def begin_worker_run(rank: int, workers: int) -> None:
     those of the host."""
     if _of_process is not None:
         _of_process.begin_worker_run(rank, workers)
+
+
+def begin_unplaced_run() -> None:
+    """Release the threads of this process, for kernels that take long, or that several workers
+    compute in threads of this process."""
+    if _of_process is not None:
+        _of_process.begin_unplaced_run()
+
+
+@contextmanager
+def unplaced() -> Iterator[None]:
+    """Leave the threads of this process where they are during this block."""
+    begin_unplaced_run()
+    try:
+        yield
+    finally:
+        end_run()
 
 
 def end_run() -> None:

@@ -75,6 +75,16 @@ def _give_back() -> None:
 
 
 @contextmanager
+def collecting_reservations() -> Iterator[None]:
+    """Keep what is taken for the next run, also if this block runs other programs."""
+    _reservations.depth += 1
+    try:
+        yield
+    finally:
+        _reservations.depth -= 1
+
+
+@contextmanager
 def rollback_on_failure() -> Iterator[None]:
     """Give back what was taken since the last run if this block, or one around it, fails."""
     _reservations.depth += 1

@@ -86,7 +86,10 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
-        with self._flushing_denormals():
+        is_short = steps == 1 and self._asynchronous is None
+        # During a long run others may need the processors; and it may start threads.
+        placement = nullcontext() if is_short else thread_placement.unplaced()
+        with self._flushing_denormals(), placement:
             return self._run(inputs, outputs, scalars, steps, poll)
 
     def _flushing_denormals(self) -> AbstractContextManager[object]:
@@ -107,9 +110,6 @@ class Executable:
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
-        if self._asynchronous is not None or steps > 1:
-            # Others may need the processors meanwhile; and threads may be started.
-            thread_placement.release_threads()
         if self._asynchronous is not None:
             return self._asynchronous.run(inputs, scalars, steps, poll)
         if steps > 1:
@@ -206,14 +206,14 @@ class Executable:
     ) -> tuple[list[float], list[float]]:
         """Run `steps` times, by bound calls; return the emitted scalars and the total seconds of
         each instruction."""
-        thread_placement.release_threads()
         if self._asynchronous is not None:  # has no common instructions
-            return self._asynchronous.run(inputs, scalars, steps, None), []
+            with thread_placement.unplaced():
+                return self._asynchronous.run(inputs, scalars, steps, None), []
         binding = self._begin(inputs, outputs, scalars)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
-        with self._flushing_denormals():
+        with self._flushing_denormals(), thread_placement.unplaced():
             values = binding.run_timed(steps, seconds)
         self.context.comm.barrier()
         self.context.failures.raise_first()
@@ -258,12 +258,8 @@ def _placement(context: Context) -> Callable[[], None]:
     is_process = comm.shares_memory and current_thread() is main_thread()
     if is_process and context.device.type == "cpu" and torch.get_num_threads() == 1:
         return partial(thread_placement.begin_worker_run, comm.rank, comm.size)
-    return _nothing
+    return thread_placement.begin_unplaced_run
 
 
 def _place_library_threads() -> None:
     thread_placement.begin_run(torch.get_num_threads())
-
-
-def _nothing() -> None:
-    """Leave the threads where they are."""

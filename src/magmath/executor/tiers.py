@@ -112,10 +112,10 @@ class Tiers:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
-        self._place_threads()
-        if free_processors.has_limited:
-            free_processors.begin_run()
         try:
+            self._place_threads()
+            if free_processors.has_limited:
+                free_processors.begin_run()
             return self._run(binding)
         finally:
             thread_placement.end_run()

@@ -176,10 +176,10 @@ def adapt_threads() -> None:
 def run_on_free_processors(function: Callable[..., Result], /, *arguments: Any) -> Result:
     """Call a function that computes something, with as many threads as processors are free, each on
     a processor of its own."""
-    thread_placement.begin_run(torch.get_num_threads())
-    if has_limited:
-        begin_run()
     try:
+        thread_placement.begin_run(torch.get_num_threads())
+        if has_limited:
+            begin_run()
         adapt_threads()
         return function(*arguments)
     finally:

@@ -156,12 +156,14 @@ class EpochRates:
     def set(self, epoch: int, completed: int = 0) -> None:
         """Set the rates of the steps after the first `completed` of the epoch with this number,
         which the optimizer has counted."""
+        if completed >= self._steps:
+            return  # no step is left
         first = self._optimizer.steps
         rates = self._optimizer.rates(first, epoch)
         if self._table is None:
             self.numbers = dict(zip(self.numbers, rates, strict=True))
             return
-        has_new_rates = completed < self._steps and self._rows[completed] != rates
+        has_new_rates = self._rows[completed] != rates
         if not completed or has_new_rates:
             remaining = range(self._steps - completed)
             rows = [self._optimizer.rates(first + i, epoch) for i in remaining]

@@ -15,7 +15,11 @@ from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.run_numbers import commit_reservations, return_reservations
+from magmath.engine.run_numbers import (
+    collecting_reservations,
+    commit_reservations,
+    return_reservations,
+)
 from magmath.engine.traces.drawn_streams import Draws, Stream, StreamPosition, Streams
 from magmath.engine.traces.updated_arrays import Updates
 from magmath.graph import Node
@@ -244,9 +248,10 @@ class Trace(TraceScope):
         commit_reservations()
         numbers: dict[Node, float] = {}
         try:
-            numbers |= {leaf: source(steps) for leaf, source in self.numbers.items()}
-            for draws in self._draws.values():
-                numbers |= draws.numbers(steps, origin)
+            with collecting_reservations():  # a rate of the user may run other programs
+                numbers |= {leaf: source(steps) for leaf, source in self.numbers.items()}
+                for draws in self._draws.values():
+                    numbers |= draws.numbers(steps, origin)
         except Exception:
             return_reservations()
             raise
@@ -302,7 +307,11 @@ class Scope(TraceScope):
 
     def add_number(self, source: NumberSource, dtype: DType) -> Node:
         if self.outer is None:
-            return scalar(source(1), dtype)
+            try:
+                return scalar(source(1), dtype)
+            except Exception:
+                return_reservations()
+                raise
         return self.outer.add_number(source, dtype)
 
     @property
