@@ -86,7 +86,11 @@ class ThreadPlacement:
         """Bind the threads of libraries, of which kernels use `threads` with the calling one, if
         there was a pause; release them if it is long ago, or if other runs are active."""
         now = self._clock()
-        if self._begin_after_pause(now):
+        self._active.add(threading.get_ident())
+        is_only_one = len(self._active) == 1
+        if is_only_one and now - self._ended > PAUSE_SECONDS:
+            self._end_of_binding = now + BOUND_SECONDS
+        if is_only_one and now < self._end_of_binding:
             processor = self._processor()
             if processor != self._left_free or now >= self._next_look:
                 self._bind_others(processor, threads, now)
@@ -96,7 +100,10 @@ class ThreadPlacement:
     def begin_worker_run(self, rank: int, workers: int) -> None:
         """Bind the calling thread, that of one of the host's workers, to a processor of its own if
         there was a pause; release it if that is long ago."""
-        if self._begin_after_pause(self._clock()):
+        now = self._clock()
+        if now - self._ended > PAUSE_SECONDS:
+            self._end_of_binding = now + BOUND_SECONDS
+        if now < self._end_of_binding:
             if not self._bound:
                 processors = sorted(os.sched_getaffinity(0))
                 if len(processors) == workers:
@@ -114,15 +121,6 @@ class ThreadPlacement:
         self._active.add(threading.get_ident())
         if self._bound:
             self.release()
-
-    def _begin_after_pause(self, now: float) -> bool:
-        """Begin a run; return True if no other thread computes, and a pause was a short time
-        ago."""
-        self._active.add(threading.get_ident())
-        is_only_one = len(self._active) == 1
-        if is_only_one and now - self._ended > PAUSE_SECONDS:
-            self._end_of_binding = now + BOUND_SECONDS
-        return is_only_one and now < self._end_of_binding
 
     def _bind_others(self, caller: int, threads: int, now: float) -> None:
         """Bind the threads of libraries to processors other than that of the calling thread."""
