@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +38,24 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
         yield str(draft)
         if target.is_dir() and not draft.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
-        if target.is_file():
-            shutil.copymode(target, draft)
+        mode = _file_mode(target)
+        if mode is not None:
+            draft.chmod(mode)
         _fsync(draft)
         if not target.is_dir():
             draft.rename(target)
         elif not _exchange(draft, target):
             _replace_folder(draft, target, folder / "former")
+
+
+def _file_mode(path: Path) -> int | None:
+    """Return the permissions of a file; None if there is none, or another process has removed it
+    just now."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
 
 
 def _exchange(first: Path, second: Path) -> bool:
