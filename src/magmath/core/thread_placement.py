@@ -146,9 +146,8 @@ class ThreadPlacement:
                 with suppress(OSError):  # the thread has ended
                     known = self._bound.get(thread)
                     before = os.sched_getaffinity(thread) if known is None else known.before
-                    self._bound[thread] = _BoundThread(
-                        processor, before
-                    )  # first: Ctrl-C may follow
+                    # Noted first: after an interrupt in between, `release` finds it.
+                    self._bound[thread] = _BoundThread(processor, before)
                     os.sched_setaffinity(thread, {processor})
 
     def release(self) -> None:

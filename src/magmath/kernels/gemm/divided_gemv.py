@@ -24,8 +24,8 @@ from magmath.kernels.thread_workspace import thread_workspace
 
 MIN_BYTES: Final = 256 << 10
 """Bytes of a matrix from which threads are worth the time to start them."""
-MIN_WAKING_BYTES: Final = 4 << 20
-"""The same beside NumPy's product, whose threads need not be woken."""
+MIN_SLENDER_BYTES: Final = 4 << 20
+"""Bytes of a matrix from which these loops can be faster than NumPy's product."""
 PART_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
 MIN_SLENDER: Final = 8
@@ -177,7 +177,7 @@ def multiply_slender(
     a: NDArray[np.generic], x: NDArray[np.generic], out: NDArray[np.generic], *, transposed: bool
 ) -> None:
     """Compute out = A·x, or Aᵀ·x, of NumPy's arrays: on torch's threads if A has many rows, for
-    which OpenBLAS takes up to twice as long; its threads would have to wake up, too."""
+    which OpenBLAS takes up to twice as long, and its own threads often sleep."""
     rows, columns = a.shape
     is_suited = rows >= MIN_SLENDER * columns > 0 and a.dtype.name in _SIZES
     is_contiguous = a.flags.c_contiguous and x.flags.c_contiguous

@@ -160,9 +160,9 @@ def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[
         return None
     a = node.inputs[0]
     if (len(a.shape), len(node.shape)) == (2, 1):
-        from magmath.kernels.gemm.divided_gemv import MIN_WAKING_BYTES, multiply_slender
+        from magmath.kernels.gemm.divided_gemv import MIN_SLENDER_BYTES, multiply_slender
 
-        if a.nbytes >= MIN_WAKING_BYTES:
+        if a.nbytes >= MIN_SLENDER_BYTES:
             return partial(multiply_slender, transposed=transpose_a)
     if not (transpose_a or transpose_b):
         return np.matmul
