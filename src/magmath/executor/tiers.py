@@ -95,7 +95,8 @@ class Tiers:
         deterministic: bool,
         place_threads: Callable[[], None],
     ) -> None:
-        """`place_threads`: called before each run, at whose end `thread_placement.end_run` is."""
+        """`place_threads`: called before runs that are not short, and `thread_placement.end_run`
+        after them."""
         self._deterministic, self._place_threads = deterministic, place_threads
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
@@ -112,13 +113,16 @@ class Tiers:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
+        is_long = not self._untimed  # no other thread computes in short ones
         try:
-            self._place_threads()
+            if is_long:
+                self._place_threads()
             if free_processors.has_limited:
                 free_processors.begin_run()
             return self._run(binding)
         finally:
-            thread_placement.end_run()
+            if is_long:
+                thread_placement.end_run()
             if free_processors.has_limited:
                 free_processors.end_run()
 
