@@ -640,9 +640,9 @@ def test_steps_with_known_parameters_copy_no_variables(
     """Gamma numbers with a shape that is known, and powers of integers."""
     fallible: list[bool] = []
 
-    def record(*arguments: Any, is_fallible: bool) -> Any:
-        fallible.append(is_fallible)
-        return overwrite(*arguments, is_fallible=is_fallible)
+    def record(*arguments: Any, can_fail: bool) -> Any:
+        fallible.append(can_fail)
+        return overwrite(*arguments, can_fail=can_fail)
 
     for module in (step_programs, minimizing, uncompiled_loops):
         monkeypatch.setattr(module, "overwrite", record)

@@ -41,7 +41,8 @@ def is_fallible(node: Node) -> bool:
 
 def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     """Return True if a run of a graph of operations that have kernels fails for some values of its
-    leaves, after the checks before it (`NumberChecks`).
+    leaves, after the checks before it (`NumberChecks`), and if the indices that it draws are in
+    range (`DrawnIndices`).
 
     `in_range`: leaves from which indices are computed that are in range.
     """

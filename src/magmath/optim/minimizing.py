@@ -110,7 +110,7 @@ class Minimizer:
         first: list[float] = []
         before = program.steps
         try:
-            with program.undone_on_failure(first):
+            with program.undone_on_failure(function, first):
                 for rate, count, uses_drawn in _step_runs(rates, steps, drawn):
                     values += program.run(function, rate, count, first, drawn=uses_drawn)
         finally:
@@ -291,10 +291,12 @@ class _Program:
         return placeholder + self._step.leaf * draws_per_step
 
     @contextmanager
-    def undone_on_failure(self, first: list[float]) -> Iterator[None]:
+    def undone_on_failure(
+        self, function: FunctionOfVariables, first: list[float]
+    ) -> Iterator[None]:
         """Undo all runs of this block if one of them fails for its data, and clear the list of the
         first computed value."""
-        if not self.compiled.is_fallible:
+        if not self._can_fail(function):
             yield
             return
         steps = self.steps
@@ -305,6 +307,17 @@ class _Program:
             self.steps = steps
             first.clear()
             raise
+
+    def _can_fail(self, function: FunctionOfVariables) -> bool:
+        """Return True if runs with the numbers of a function fail for some data; rates and streams
+        do not matter."""
+        numbers = {
+            placeholder: leaf.value
+            for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True)
+            if leaf.name == "scalar"
+        }
+        leaves = self.graph.leaves
+        return self.compiled.can_fail([numbers.get(leaves[i], 0) for i in self.compiled.scalars])
 
     def run(
         self,
@@ -330,6 +343,7 @@ class _Program:
             elif placeholder is not leaf:
                 operands[placeholder] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
+        parameters = [operands[leaves[i]] for i in compiled.scalars]
         run: RunHandle | None = None
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
@@ -337,7 +351,6 @@ class _Program:
             inputs = [
                 operands.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs
             ]
-            parameters = [operands[leaves[i]] for i in compiled.scalars]
             started = self.engine.runs.start(
                 compiled, inputs, parameters, steps=steps, progress=keep_first
             )
@@ -349,7 +362,7 @@ class _Program:
             first.extend(values[: 1 - len(first)])
 
         try:
-            _, started = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
+            _, started = overwrite(self.targets, start, can_fail=compiled.can_fail(parameters))
             values = started.values()
         except KeyboardInterrupt:
             if run is not None:

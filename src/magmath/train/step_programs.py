@@ -78,16 +78,17 @@ class SingleProgram:
         runs, compiled, leaves = session.engine().runs, self.compiled, self._leaves
         numbers = {**numbers, **self._trace.numbers_of_run(steps, first)}
 
+        scalars = [leaves[i] for i in compiled.scalars]
+        values = [numbers.get(leaf, leaf.value) for leaf in scalars]
+
         def start() -> tuple[list[RemoteArray], RunHandle]:
             arrays = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(data.get(leaf, leaf)) for leaf in arrays]
-            scalars = [leaves[i] for i in compiled.scalars]
-            values = [numbers.get(leaf, leaf.value) for leaf in scalars]
             started = runs.start(compiled, inputs, values, steps=steps, progress=progress)
             self._last = started[1]
             return started
 
-        _, run = overwrite(self._variables, start, is_fallible=compiled.is_fallible)
+        _, run = overwrite(self._variables, start, can_fail=compiled.can_fail(values))
         emitted = run.values()
         if run.timings:
             self._profiled = run

@@ -219,7 +219,7 @@ class Specialization:
                     lambda: self.engine.runs.start(
                         self.runs.compiled, self._input_arrays(values), numbers
                     ),
-                    is_fallible=self.runs.compiled.is_fallible,
+                    can_fail=self.runs.compiled.can_fail(numbers),
                 )
                 leaves = [leaf_of(data) for data in new_data]
                 self.provenance.store(leaves, operands, arguments, drawn)

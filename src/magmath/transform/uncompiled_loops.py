@@ -203,14 +203,13 @@ class _LoopProgram:
         operands = [*map(weak_reference_to, self._initial), *unrollable.captured(self._trace.read)]
         values: dict[Node, Any] = {**self._data, **numbers}
         self._data = {}  # which would keep the arrays
+        numbers_of_run = [values.get(x, x.value) for x in self._leaves(compiled.scalars)]
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
-            inputs, scalars = self._leaves(compiled.inputs), self._leaves(compiled.scalars)
-            arrays = [values.get(x) or remote_array_of(x) for x in inputs]
-            numbers_of_run = [values.get(x, x.value) for x in scalars]
+            arrays = [values.get(x) or remote_array_of(x) for x in self._leaves(compiled.inputs)]
             return self._engine.runs.start(compiled, arrays, numbers_of_run, steps=self._steps)
 
-        results, run = overwrite(variables, start, is_fallible=compiled.is_fallible)
+        results, run = overwrite(variables, start, can_fail=compiled.can_fail(numbers_of_run))
         run.values()
         line = user_line()
         leaves = [leaf_of(data) for data in results[:-1]]  # the last one is the counter

@@ -376,20 +376,20 @@ def overwrite(
     variables: Sequence[Variable],
     start: Callable[[], tuple[list[RemoteArray], RunHandle]],
     *,
-    is_fallible: bool,
+    can_fail: bool,
 ) -> tuple[list[RemoteArray], RunHandle]:
     """Start a program that updates variables in place; return its other outputs and the run.
 
     The last outputs of the program are the new values of the variables, in the memory of the
     current ones. If a current value has other references, the program overwrites a copy.
 
-    is_fallible  the program fails for some data: it overwrites copies of all variables, and this
-                 function waits for its end. If it raises, the variables have their former values
+    can_fail  the program fails for some data: it overwrites copies of all variables, and this
+              function waits for its end. If it raises, the variables have their former values
     """
     with rollback_on_failure():
         session.engine().runs.wait_for_fallible_run()
         _release_former_values(variables)
-        if not is_fallible:
+        if not can_fail:
             return _overwrite([v for v in variables if v.has_other_references], variables, start)
         with restored_on_failure(variables):
             outputs, run = _overwrite(variables, variables, start)

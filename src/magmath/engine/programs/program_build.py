@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -13,7 +13,9 @@ from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType
 from magmath.core.optional_passes import REMATERIALIZE
 from magmath.core.stage_times import stage
+from magmath.core.type_aliases import Number
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.engine.drawn_indices import DrawnIndices
 from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.memory_check import can_exceed, need_of
 from magmath.engine.programs.memory_fit import fit_memory
@@ -53,9 +55,18 @@ class CompiledProgram:
     inputs: tuple[int, ...]
     scalars: tuple[int, ...]
     is_fallible: bool = False
-    """True if it fails for some data (`engine/fallible_operations.py`)."""
+    """True if it fails for some data, whatever its numbers are
+    (`engine/fallible_operations.py`)."""
     number_checks: NumberChecks | None = None
     """The checks before a run, which fail for some numbers."""
+    drawn_indices: DrawnIndices | None = None
+    """The indices that it draws at random, which are in range for some numbers."""
+
+    def can_fail(self, numbers: Sequence[Number]) -> bool:
+        """Return True if a run with these numbers fails for some data, or for some indices that it
+        draws."""
+        drawn = self.drawn_indices
+        return self.is_fallible or (drawn is not None and drawn.can_be_out_of_range(numbers))
 
     @cached_property
     def results(self) -> list[ResultSpec]:

@@ -87,7 +87,7 @@ class ProgramRuns:
             asynchronous=asynchronous,
         )
         self._last = run
-        if compiled.is_fallible and not self.pool.is_inline:
+        if not self.pool.is_inline and compiled.can_fail(scalars):
             self._last_fallible = run
         if self.profiler is not None:
             run.values()

@@ -16,6 +16,7 @@ import msgspec
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
+from magmath.engine.drawn_indices import DrawnIndices
 from magmath.engine.fallible_operations import is_fallible_program
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.number_checks import NumberChecks
@@ -168,15 +169,17 @@ class ProgramTable:
             with stage("send"):
                 program_id = pool.define(program)
         expanded = expand(graph)
+        numbers = [graph.leaves[i] for i in compiled.scalars]
         checks: NumberChecks | None = None
         if any(graph.targets) or not pool.is_inline:  # otherwise a kernel fails before it matters
-            checks = NumberChecks(expanded, [graph.leaves[i] for i in compiled.scalars])
+            checks = NumberChecks(expanded, numbers)
         return replace(
             compiled,
             program=program,
             program_id=program_id,
             is_fallible=is_fallible_program(expanded, in_range),
             number_checks=checks or None,
+            drawn_indices=DrawnIndices(expanded, numbers, in_range) or None,
         )
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
