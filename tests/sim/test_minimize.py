@@ -84,7 +84,7 @@ def moved_trajectory(
             (states,) = optimizer.variable_states.of([weights])
             variables = [weights, costs, *states.states.values()]
             number, rule = moves[i % len(moves)]
-            variables[number % len(variables)].move(rule.bind(COSTS.shape, weights.layout.mesh))
+            variables[number % len(variables)].move(rule)
         if again:
             expression = mm.sum(mm.square(weights) * costs)
     return [*values, *np.asarray(weights).ravel()]

@@ -192,6 +192,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.Layout.grid(3), LayoutError, "grid of a layout must be a sequence.*given 3"),
         (lambda x: mm.Layout.on("a"), LayoutError, "worker of Layout.on must be .* given 'a'"),
         (lambda x: mm.Layout.blocks("ab"), LayoutError, "Layout.blocks needs pairs.*given 'ab'"),
+        (lambda x: mm.variable("v", x).move("rows"), LayoutError, r"move: needs a layout such as .*given 'rows'"),
         (_minimized_by_array, TypeError, "minimize: needs a list of variables, was given a list with Array"),
         (lambda x: mm.compile(3), TypeError, "compile: needs a function of arrays, was given 3"),
         (lambda x: mm.evaluate(3), TypeError, "evaluate: needs magmath arrays, was given int"),

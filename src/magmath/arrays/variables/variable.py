@@ -18,7 +18,7 @@ import numpy as np
 from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import with_item
-from magmath.arrays.inputs.conversion import default_layout, leaf_of_values
+from magmath.arrays.inputs.conversion import bind_layout, default_layout, leaf_of_values
 from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number
 from magmath.arrays.inputs.operands import node_of, operand_and_kind
 from magmath.arrays.lazy_array import LazyArray, evaluate
@@ -37,7 +37,7 @@ from magmath.engine.traces.captured_arrays import invalidate_captures, invalidat
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.evaluation_state import set_variable_layout
-from magmath.layout import Layout
+from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version
 
@@ -196,11 +196,13 @@ class Variable(Array):
             return Array(apply(e.OPERATIONS["stop_gradient"], self.node))
         return Array(self._value)
 
-    def move(self, layout: Layout) -> None:
-        """Redistribute the variable to another layout.
+    def move(self, layout: Layout | Rule) -> None:
+        """Redistribute the variable to another layout, or to that of a rule for its shape.
 
-        Compiled functions that read the variable are traced again.
+        Compiled functions that read the variable are traced again. Raises LayoutError for a layout
+        of another shape or another pool's mesh.
         """
+        layout = bind_layout("move", layout, self.shape)
         current = self.layout
         once = current.shared and layout == Layout.replicated_on(self.shape, current.mesh)
         if layout == current or once:  # one copy for all workers of a host serves as one for each
