@@ -194,7 +194,9 @@ class ScriptedPort(CommandPort):
     def frames(self, wait: bool) -> list[bytes | memoryview] | None:
         return list(self.incoming.popleft()) if self.incoming else None
 
-    def send(self, reply: messages.Reply, data: TileData | None = None) -> None:
+    def send(
+        self, reply: messages.Reply, data: TileData | None = None, *, hold: bool = False
+    ) -> None:
         self.outgoing.append(reply)
 
 

@@ -11,6 +11,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 from magmath.core.debugging import Delays
@@ -18,6 +19,7 @@ from magmath.core.thread_placement import release_caller
 from magmath.errors import ProtocolError
 from magmath.runtime.messages import (
     Command,
+    Get,
     Interrupt,
     LongCommand,
     Progress,
@@ -38,12 +40,12 @@ class CommandPort(ABC):
     """The connection of a worker to its controller."""
 
     @abstractmethod
-    def frames(self, wait: bool) -> list[bytes | memoryview] | None:
+    def frames(self, wait: bool) -> Sequence[bytes | memoryview] | None:
         """Return the frames of the next message; None if there is none and `wait` is false."""
 
     @abstractmethod
-    def send(self, reply: Reply, data: TileData | None = None) -> None:
-        """Send a reply to the controller."""
+    def send(self, reply: Reply, data: TileData | None = None, *, hold: bool = False) -> None:
+        """Send a reply to the controller; with `hold`, at the latest with the next one."""
 
     def receive(self, wait: bool) -> CommandMessage | None:
         """Return the next command; malformed messages are logged and dropped."""
@@ -92,7 +94,16 @@ class CommandLoop:
             self._delays.sleep()
             self.running = None
             if reply is not None:
-                self._port.send(*reply)
+                self._port.send(*reply, hold=self._is_get_next())
+
+    def _is_get_next(self) -> bool:
+        """Return True if the next command has arrived and only reads an array, which is soon done.
+        Then one packet with both replies wakes the controller once."""
+        if not self._waiting:
+            message = self._port.receive(wait=False)
+            if message is not None:
+                self._waiting.append(message)
+        return bool(self._waiting) and isinstance(self._waiting[0][0], Get)
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
         """Return True if a long command should stop; called between its chunks, on each rank."""

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, Final, NoReturn, final
 from weakref import WeakSet
 
+import msgspec
 import numpy as np
 
 from magmath.core.dtypes import DType
@@ -301,7 +302,9 @@ class CommandQueue:
         """Send a command, after the releases that wait for one."""
         self.check_open()
         try:
-            if self._released:
+            if self._released and isinstance(command, messages.Run):
+                command = msgspec.structs.replace(command, released=self._take_released())
+            elif self._released:
                 self._transport.send(messages.Free(self._take_released()), self._all_ranks)
             self._transport.send(command, ranks, payloads)
         except WorkerLost as lost:

@@ -113,6 +113,8 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     asynchronous: bool = False
     """True if a program that only moves data runs concurrently with later commands: the workers
     reply when it has started, and wait for it when its outputs are used."""
+    released: list[Natural] = []
+    """Arrays that are dropped before, as by `Free`."""
 
 
 @final

@@ -28,6 +28,7 @@ from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
+from magmath.runtime.direct_socket import DirectSocket, Frames, connect, wait_for_room
 from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import expect_heartbeats
@@ -50,23 +51,32 @@ _LINGER: Final = 2_000
 
 @final
 class SocketPort(CommandPort):
-    """A worker's socket to its controller."""
+    """A worker's sockets to its controller; a direct one if they are on one host."""
 
     def __init__(self, dealer: zmq.Socket[bytes]) -> None:
         self._dealer = dealer
+        self.direct: DirectSocket | None = None
 
-    def frames(self, wait: bool) -> list[bytes | memoryview] | None:
+    def frames(self, wait: bool) -> Frames | None:
+        if self.direct is None:
+            return self._dealer_frames(wait)
+        return self.direct.receive(lambda: self._dealer_frames(True), wait=wait)
+
+    def _dealer_frames(self, wait: bool) -> Frames | None:
         try:
             frames = self._dealer.recv_multipart(0 if wait else zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
         return [frame.buffer for frame in frames]
 
-    def send(self, reply: Reply, data: TileData | None = None) -> None:
+    def send(self, reply: Reply, data: TileData | None = None, *, hold: bool = False) -> None:
         parts: list[bytes | memoryview] = [encode(reply)]
         if data is not None:
             parts.append(tile_bytes(data))
-        self._dealer.send_multipart(parts)
+        if self.direct is None:
+            self._dealer.send_multipart(parts)
+        else:
+            self.direct.send(parts, self._dealer.send_multipart, wait_for_room, hold=hold)
 
 
 def worker_arguments(
@@ -120,7 +130,8 @@ def main(
         share = communicator.processors // communicator.ranks_on_host
         set_threads(max(1, min(processor_count(), share)))
     context = zmq.Context()
-    dealer = _connect(context, f"{key}:{communicator.rank}", curve, settings)
+    identity = f"{key}:{communicator.rank}"
+    dealer = _connect(context, identity, curve, settings)
     port = SocketPort(dealer)
     try:
         _check_size(communicator.size, settings.workers)
@@ -131,7 +142,9 @@ def main(
         dealer.close(linger=_LINGER)
         context.term()
         raise
+    direct = connect(settings.directory, identity) if settings.connect.startswith("ipc") else None
     port.send(msgspec.structs.replace(worker.hello(), network=network))
+    port.direct = direct
     service = CommandLoop(worker, port)
     if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
         exit_when_stuck(worker.rank, lambda: service.running, lambda: worker.comm.is_waiting)

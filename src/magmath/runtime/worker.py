@@ -179,6 +179,8 @@ class Worker:
             earlier = msgspec.structs.replace(earlier, ticket=ticket, secondary=True)
             if not (earlier.is_in_step and isinstance(command, messages.Run)):
                 self._poison_results(command, earlier)
+                if isinstance(command, messages.Run):
+                    self.drop(command.released)
                 return earlier, None
         try:
             reply = self.handle(command, payload)
@@ -354,6 +356,7 @@ class Worker:
         return _RunArrays(definition, read, results)
 
     def _run(self, command: messages.Run, payload: Payload) -> ReplyWithData:
+        self.drop(command.released)
         scalars = messages.decode_scalars(command.scalars)
         if command.timed:
             return self._run_timed(command, scalars), None

@@ -24,6 +24,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from magmath.core.python_processes import module_command
 from magmath.core.resources import processor_count
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
+from magmath.runtime.direct_socket import DirectListener
 from magmath.runtime.failures import exception_from
 from magmath.runtime.health import PREFIX, ConnectionWatch, ProcessWatch, remove_pool_directory
 from magmath.runtime.hosts import HostList, address_towards
@@ -33,6 +34,8 @@ from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decod
 from magmath.runtime.mpich_buffers import SHM_FOLDER, mpich_settings, warn_without_shared_memory
 from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
+from magmath.runtime.tiles import TileData
+from magmath.runtime.transport.worker_messages import WorkerMessages
 from magmath.runtime.transport_interface import (
     HEARTBEAT_TIMEOUT,
     HandleReply,
@@ -96,7 +99,6 @@ class ProcessTransport(Transport):
         self._endpoint = endpoint or ("ipc" if self._on_this_host else "tcp")
         self._key = secrets.token_hex(16)
         self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
-        self._identities = list(self._rank_of)
         self._hellos: dict[int, Hello] = {}
         self._processes = ProcessWatch(heartbeat_timeout)
         self._watch = OutOfMemoryWatch()
@@ -147,14 +149,16 @@ class ProcessTransport(Transport):
         messages = encode_frames(command, ranks, payloads, self.traffic)
         for rank, frames in zip(ranks, messages, strict=True):
             try:
-                self._router.send_multipart([self._identities[rank], *frames])
-            except zmq.ZMQError as error:
+                self._messages.send(rank, frames)
+            except (zmq.ZMQError, OSError) as error:
                 raise self._lost([*self._connections.ended(), rank]) from error
 
     def pump(self, seconds: float) -> None:
-        self._poller.poll(int(seconds * 1000))
-        ended = self._connections.ended()
-        gone = bool(ended) or self._launch is None or self._launch.exit_code() is not None
+        has_other_news = self._messages.wait(seconds)
+        ended = self._connections.ended() if has_other_news else []
+        gone = has_other_news and (
+            bool(ended) or self._launch is None or self._launch.exit_code() is not None
+        )
         while (received := self._receive()) is not None:
             self._handle_reply(*received)
         if gone:
@@ -188,10 +192,13 @@ class ProcessTransport(Transport):
         silence = None if self._endpoint == "ipc" else self._heartbeat_timeout
         self._connections = ConnectionWatch(self._router, silence)
         self._resources.callback(self._router.disable_monitor)
-        self._poller = zmq.Poller()
-        self._poller.register(self._router, zmq.POLLIN)
-        self._poller.register(self._connections.monitor, zmq.POLLIN)
-        if self._endpoint == "ipc":
+        is_local = self._endpoint == "ipc"
+        listener = DirectListener(directory, self.size) if is_local else None
+        self._messages = WorkerMessages(
+            self._router, self._connections.monitor, self._rank_of, listener
+        )
+        self._resources.callback(self._messages.close)
+        if is_local:
             address = f"ipc://{directory}/controller"
             self._router.bind(address)
             return address, []
@@ -233,7 +240,7 @@ class ProcessTransport(Transport):
         begun, notice = time.monotonic(), FIRST_NOTICE
         patience = _start_timeout(self.size)
         while len(self._hellos) < self.size:
-            self._poller.poll(100)
+            self._messages.wait(0.1)
             interrupts.deliver()
             exited, waited = launch.exit_code(), time.monotonic() - begun
             while (received := self._receive()) is not None:
@@ -271,32 +278,30 @@ class ProcessTransport(Transport):
         missing = {of_worker[rank] for rank in range(self.size) if rank not in self._hellos}
         return ", ".join([self._hosts.names[number] for number in sorted(missing)])
 
-    def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
+    def _receive(self) -> tuple[int, Reply, TileData | None] | None:
         """Return the next reply of a worker of this pool; drop and log any other message."""
-        while True:
+        while (received := self._messages.next()) is not None:
+            rank, frames, source = received
             try:
-                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return None
-            rank = self._rank_of.get(frames[0].bytes)
-            try:
-                if rank is None or len(frames) not in (2, 3):
+                if rank is None or len(frames) not in (1, 2):
                     raise ProtocolError("not from a worker of this pool, or not a reply's frames")
-                reply = decode_reply(frames[1].buffer)
+                reply = decode_reply(frames[0])
                 if isinstance(reply, Hello):
-                    self._register(reply, rank, frames[1])
+                    self._register(reply, rank, source)
                 elif isinstance(reply, Failure) and reply.rank != rank:
                     raise ProtocolError(f"worker {rank} sent a reply of worker {reply.rank}")
             except ProtocolError as error:
                 logger.warning("dropped a message to the controller: %s", error)
                 continue
-            return rank, reply, frames[2].buffer if len(frames) == 3 else None
+            return rank, reply, frames[1] if len(frames) == 2 else None
+        return None
 
-    def _register(self, hello: Hello, rank: int, frame: zmq.Frame) -> None:
-        if hello.rank != rank or rank in self._hellos:
+    def _register(self, hello: Hello, rank: int, source: zmq.Frame | None) -> None:
+        if hello.rank != rank or rank in self._hellos or source is None:
             raise ProtocolError(f"worker {rank} sent Hello as worker {hello.rank}, or twice")
         self._hellos[rank] = hello
-        self._connections.add(frame, rank)
+        self._connections.add(source, rank)
+        self._messages.use_direct_socket(rank)
         if hello.host == socket.gethostname():
             self._processes.add(rank, hello.pid, self.directory)
 

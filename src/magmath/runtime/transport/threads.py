@@ -162,7 +162,7 @@ class _QueuePort(CommandPort):
         except queue.Empty:
             return None
 
-    def send(self, reply: Reply, data: TileData | None = None) -> None:
+    def send(self, reply: Reply, data: TileData | None = None, *, hold: bool = False) -> None:
         frames = [encode(reply)]
         if data is not None:
             frames.append(bytes(tile_bytes(data)))
