@@ -7,7 +7,7 @@ equal signatures share one table, so that repeated blocks of a network are evalu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
@@ -28,9 +28,11 @@ from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, La
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
+    NEEDED_ROLES,
     OUTPUT,
     PARTIAL,
     REPLICATED,
+    RESULT_ROLES,
     Exchange,
     LayerState,
     Option,
@@ -240,20 +242,19 @@ class CostTables:
         sizes = (weights, *[other_bytes / other_tensors] * other_tensors)
         return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in sizes if nbytes]
 
-    def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
+    def _compute_seconds(self, layer: Layer, parts: Mapping[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
         if layer.kind in ("input", "loss"):
             return 0.0, 0.0
         machine = self.model.machine
-        outputs, inputs = parts.get(OUTPUT, 1), parts.get(INPUT, 1)
-        share = parts.get(BATCH, 1) * parts.get(SPACE, 1)
-        all_parts = share * outputs * inputs
-        traffic = layer.nbytes / all_parts / self._bandwidth()
-        other_seconds = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
+        traffic = _local_bytes(layer, parts) / self._bandwidth()
+        other_flops = layer.other_flops * _busiest_share(layer, parts, _SCATTERED)
+        other_seconds = other_flops / (machine.arithmetic * self.model.speed)
         if not layer.has_product:
             forward = max(traffic, other_seconds) + self._calls(1)
             return forward, forward if layer.trainable else 0.0
-        rows, depth = ceil(layer.rows / outputs), ceil(layer.depth / inputs)
+        rows = ceil(layer.rows / parts.get(OUTPUT, 1))
+        depth = ceil(layer.depth / parts.get(INPUT, 1))
         columns = self._columns(layer, parts)
         flops = 2.0 * rows * columns * depth
         rate = machine.gemm_flops(self.model.dtype, 1) * self.model.speed
@@ -271,7 +272,7 @@ class CostTables:
         joined = other_seconds + self._calls(1)
         return forward + joined, backward + joined
 
-    def _columns(self, layer: Layer, parts: dict[str, int]) -> float:
+    def _columns(self, layer: Layer, parts: Mapping[str, int]) -> float:
         """Return the positions on the busiest worker."""
         batch, space = layer.extents.get(BATCH, 1), layer.extents.get(SPACE, 1)
         other_columns = layer.columns / (batch * space)
@@ -296,6 +297,39 @@ class CostTables:
             for edge, state in zip(operands, states, strict=True)
         )
         return parameters * (2 + self.model.slots) + result + read
+
+
+def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:
+    """Return the bytes that the busiest worker reads and writes in one pass of a layer.
+
+    Every worker reads all weights unless their outputs or inputs are divided, and the whole operand
+    of a product of which it computes some outputs. Of divided inputs it computes whole sums.
+    """
+    of_operand = (BATCH, SPACE, INPUT if layer.has_product else OUTPUT)
+    reads = sum(
+        edge.nbytes
+        * _busiest_share(layer, parts, [d for d in of_operand if RESULT_ROLES[d] in edge.roles])
+        for edge in layer.inputs
+    )
+    weights = layer.weights * _busiest_share(layer, parts, (OUTPUT, INPUT))
+    result = layer.result * _busiest_share(layer, parts, (BATCH, SPACE, OUTPUT))
+    return reads + weights + result + layer.other_bytes * _busiest_share(layer, parts, _SCATTERED)
+
+
+_SCATTERED: Final = (BATCH, SPACE, OUTPUT, INPUT)
+"""The divisions of the element-wise operations on a result, over whose outputs pending sums are
+scattered."""
+
+
+def _busiest_share(layer: Layer, parts: Mapping[str, int], divisions: Sequence[str]) -> float:
+    """Return the share of a value on the busiest worker, if these divisions divide the value."""
+    share = 1.0
+    for division in divisions:
+        n = parts.get(division, 1)
+        if n > 1:
+            extent = layer.extents[NEEDED_ROLES[division]]
+            share *= ceil(extent / n) / extent
+    return share
 
 
 @lru_cache(maxsize=4096)

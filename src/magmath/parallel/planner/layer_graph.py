@@ -34,7 +34,7 @@ class Layer:
     kind         the class of its module, or the operation that it begins with
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
-    nbytes       bytes that it reads and writes
+    other_bytes  bytes of memory that the element-wise operations read and write
     rows         outputs of the product; 0 if there is none, as columns and depth are then
     columns      positions of the product (samples × space)
     depth        elements that the product sums
@@ -53,7 +53,7 @@ class Layer:
     kind: str
     flops: float
     other_flops: float
-    nbytes: int
+    other_bytes: int
     rows: int
     columns: int
     depth: int

@@ -89,14 +89,13 @@ class _Draft:
         extents = {role: n for role, n in extents.items() if role not in self.excluded}
         other_members = [node for node in self.members if node is not anchor]
         weight_bytes = prod(weights.shape) * item if weights is not None else 0
-        reads = sum(node.size * item for node in self.tensors)
         largest = max([node.size for node in other_members], default=0)
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
             flops=flops,
             other_flops=sum(node.operation.flops(node) for node in other_members),
-            nbytes=reads + weight_bytes + (anchor.size + 2 * largest) * item,
+            other_bytes=2 * largest * item,
             rows=rows,
             columns=anchor.size // rows if rows else 0,
             depth=depth,
