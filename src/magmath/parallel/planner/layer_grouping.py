@@ -2,9 +2,7 @@
 
 `layer_graph` traces a module with abstract inputs. A product or correlation with a parameter begins
 a layer, and the element-wise operations on its result join that layer. A node that reads several
-layers, or that a division of its layer would not allow, begins a layer of its own. The *roles* of
-dimensions follow from the index notation of the operations, so a user's own layers need no rules
-here.
+layers, or that a division of its layer would not allow, begins a layer of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ from magmath.graph.graph import topological
 from magmath.nn.abstract import abstract_arrays, trace_nodes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
-from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
-
-Roles = tuple[str | None, ...]
-"""The role of each dimension of a value, or None."""
+from magmath.parallel.planner.layer_graph import CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
 
 
 def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
@@ -36,9 +32,8 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     module = _without_values(module)  # the nodes refer to its variables weakly
     (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
     module.named_parameters()  # names the parameters by their paths
-    grouping = _Grouping(network_input, dict(module.named_modules()))
-    for node in topological(outputs):
-        grouping.add(node)
+    nodes = list(topological(outputs))
+    grouping = _Grouping(network_input, nodes, dict(module.named_modules()))
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
@@ -81,7 +76,7 @@ class _Draft:
         extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
         weights = grouping.weight_of(self) if self.is_product else None
         of_product = grouping.parameters_of(weights) if weights is not None else ()
-        rows = extents.get(CHANNEL, 0) if self.is_product else 0
+        columns = grouping.columns_of(self) if self.is_product else 0
         flops = anchor.operation.flops(anchor) if self.is_product else 0.0
         depth = int(flops / (2 * anchor.size)) if self.is_product else 0
         if self.is_product and grouping.can_split_input(self):
@@ -96,8 +91,8 @@ class _Draft:
             flops=flops,
             other_flops=sum(node.operation.flops(node) for node in other_members),
             other_bytes=2 * largest * item,
-            rows=rows,
-            columns=anchor.size // rows if rows else 0,
+            rows=anchor.size // columns if columns else 0,
+            columns=columns,
             depth=depth,
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
             weights=weight_bytes,
@@ -120,26 +115,28 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, network_input: Node, modules: Mapping[str, Module]) -> None:
+    def __init__(
+        self, network_input: Node, nodes: Sequence[Node], modules: Mapping[str, Module]
+    ) -> None:
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
-        self._input = network_input
         self._modules = modules
         self._seen: set[Node] = set()
         self._has_trainable_input: dict[_Draft, bool] = {}
+        self.roles[network_input] = input_roles(network_input, nodes)
+        self._layer[network_input] = self._open(network_input, is_product=False)
+        for node in nodes:
+            if node is not network_input:
+                self._add(node)
 
     def is_input_dependent(self, node: Node) -> bool:
         """Return True if a node depends on the network's input."""
         return node in self._layer
 
-    def add(self, node: Node) -> None:
+    def _add(self, node: Node) -> None:
         """Assign the next node."""
-        if node is self._input:
-            self.roles[node] = _input_roles(node.ndim)
-            self._layer[node] = self._open(node, is_product=False)
-            return
         sources = [x for x in node.inputs if self.is_input_dependent(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
@@ -147,7 +144,8 @@ class _Grouping:
             self._parameters[node] = tuple(dict.fromkeys([*below, *own_parameters]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
-        divisions = _divisions(node, sources, self.roles)
+        weights = [x for x in node.inputs if self._parameters.get(x)]
+        divisions = divisions_of(node, sources, weights, self.roles)
         self.roles[node] = divisions.roles
         is_product = self._is_product(node, sources)
         if is_product or len(owners) > 1 or divisions.needs_own_layer:
@@ -204,6 +202,23 @@ class _Grouping:
     def parameters_of(self, operand: Node) -> tuple[Node, ...]:
         """Return the parameters from which an operand is computed."""
         return self._parameters[operand]
+
+    def columns_of(self, draft: _Draft) -> int:
+        """Return the positions of a product: the elements of the dimensions of its result that come
+        from the activation and are not its channels."""
+        anchor, notation = draft.anchor, draft.anchor.index_notation
+        letters = next(
+            letters
+            for letters, x in zip(notation.inputs, anchor.inputs, strict=True)
+            if self.is_input_dependent(x)
+        ).lower()
+        return prod(
+            extent
+            for letter, role, extent in zip(
+                notation.output.lower(), self.roles[anchor], anchor.shape, strict=True
+            )
+            if letter in letters and letter != "." and role != CHANNEL
+        )
 
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
@@ -267,76 +282,6 @@ def _module_path(draft: _Draft) -> str:
         if path:
             return path
     return ""
-
-
-@final
-@dataclass(frozen=True)
-class _Divisions:
-    """How divisions of the operands pass through a node.
-
-    roles            the roles of the result's dimensions
-    summed           roles over which it sums
-    needs_own_layer  True if it needs a divided dimension whole, or mixes its parts
-    excluded         roles by which it cannot be divided
-    """
-
-    roles: Roles
-    summed: tuple[str, ...]
-    needs_own_layer: bool
-    excluded: frozenset[str]
-
-
-def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
-    """Return how divisions of the operands pass through a node, by its index notation."""
-    notation = node.index_notation
-    by_letter: dict[str, str] = {}
-    excluded: set[str] = set()
-    for letters, x in zip(notation.inputs, node.inputs, strict=True):
-        if x not in roles:
-            continue
-        for letter, role, extent in zip(letters, roles[x], x.shape, strict=True):
-            if role is None or extent == 1:
-                continue
-            several = letter.isupper() and len(sources) > 1
-            if letter == "." or several:
-                excluded.add(role)
-            if letter != ".":
-                by_letter.setdefault(letter.lower(), role)
-    result_roles = [by_letter.get(letter.lower()) for letter in notation.output]
-    present = {letter.lower() for letter in notation.output}
-    summed = tuple(role for letter, role in by_letter.items() if letter not in present)
-    needs_own_layer = bool(excluded)
-    if not node.operation.is_elementwise:
-        result_roles = _with_outputs(node, notation.inputs, notation.output, result_roles, roles)
-    return _Divisions(tuple(result_roles), summed, needs_own_layer, frozenset(excluded))
-
-
-def _with_outputs(
-    node: Node,
-    inputs: tuple[str, ...],
-    output: str,
-    result_roles: list[str | None],
-    roles: Mapping[Node, Roles],
-) -> list[str | None]:
-    """Give a dimension of the result that comes from a parameter the role of channels."""
-    known = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
-             if x in roles for c in letters}  # fmt: skip
-    parameter_letters = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
-              if x not in roles for c in letters}  # fmt: skip
-    if CHANNEL in result_roles:
-        return result_roles
-    for d, letter in enumerate(output):
-        if letter.lower() in parameter_letters - known - {"."}:
-            result_roles[d] = CHANNEL
-            break
-    return result_roles
-
-
-def _input_roles(ndim: int) -> Roles:
-    """Return the roles of an input: samples, then channels and space, or steps and features."""
-    if ndim == 3:
-        return (BATCH, SPACE, CHANNEL)
-    return (BATCH, CHANNEL, SPACE, *[None] * ndim)[:ndim]
 
 
 def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
