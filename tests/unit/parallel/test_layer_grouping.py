@@ -79,3 +79,97 @@ def test_the_outputs_of_an_embedding_are_its_features():
     layers = layer_graph(network, (4, 9), "int64").layers
     embedded = next(x for x in layers if x.kind == "Embedding")
     assert embedded.extents["channel"] == 12
+
+
+# parameters ---------------------------------------------------------------------------------------
+
+
+class Repeated(mm.nn.Module):
+    """One dense layer, applied several times."""
+
+    def __init__(self, uses):
+        self.dense, self.uses = mm.nn.Dense(64), uses
+
+    def __call__(self, x):
+        for _ in range(self.uses):
+            x = mm.tanh(self.dense(x))
+        return x
+
+
+@pytest.mark.parametrize("uses", [1, 2, 5])
+def test_shared_parameters_count_once(uses):
+    graph = layer_graph(Repeated(uses), (8, 64))
+    products = [layer for layer in graph.layers if layer.has_product]
+    assert graph.parameter_bytes == 4 * (64 * 64 + 64)
+    assert len(products) == uses
+    assert all(layer.trains_weights and layer.weights == 4 * 64 * 64 for layer in products)
+    plan = mm.parallel.plan(Repeated(uses), (4096, 64), "ethernet-10g", 4, strategy="data")
+    gradients = [layer.gradient for layer in plan.layers]
+    assert sum(seconds > 0 for seconds in gradients) == 1
+
+
+def test_the_parameters_of_recurrent_layers_count_once():
+    network = mm.nn.LSTM(32)
+    graph = layer_graph(network, (8, 20, 16))
+    network.build((8, 20, 16))
+    assert graph.parameter_bytes == sum(x.nbytes for x in network.parameters())
+
+
+@pytest.mark.parametrize("network", ["lenet5", "resnet18"])
+def test_frozen_parameters_have_no_gradients(network):
+    architecture = mm.nn.zoo.NETWORKS[network]
+    shape = (256, *architecture.image)
+    module = architecture()
+    module.build((1, *architecture.image))
+    trained = mm.parallel.plan(module, shape, "k80-fdr", 8, strategy="data")
+    module.freeze()
+    frozen = mm.parallel.plan(module, shape, "k80-fdr", 8, strategy="data")
+    assert not any(layer.gradient for layer in frozen.layers)
+    assert frozen.seconds < 0.5 * trained.seconds
+    assert frozen.graph.parameter_bytes == trained.graph.parameter_bytes
+    assert trained.memory - frozen.memory == 2 * trained.graph.parameter_bytes
+    assert not any(layer.trainable for layer in frozen.graph.layers)
+
+
+def test_only_layers_above_a_trained_one_pass_gradients_back():
+    module = mm.nn.Sequential(*[mm.nn.Dense(16) for _ in range(4)])
+    module.build((1, 8))
+    module.freeze()
+    module.unfreeze("1")
+    layers = layer_graph(module, (64, 8)).layers[1:5]
+    assert [layer.trainable for layer in layers] == [False, True, True, True]
+    assert [layer.trains_weights for layer in layers] == [False, True, False, False]
+    assert [layer.passes_back for layer in layers] == [False, False, True, True]
+
+
+def test_running_moments_are_not_trained():
+    module = mm.nn.Sequential(mm.nn.Dense(16), mm.nn.BatchNorm())
+    module.build((2, 8))
+    module.eval()
+    parameters = [p for layer in layer_graph(module, (64, 8)).layers for p in layer.parameters]
+    assert sum(p.nbytes for p in parameters if p.is_trained) == 4 * (8 * 16 + 16 + 2 * 16)
+    assert sum(p.nbytes for p in parameters if not p.is_trained) == 4 * 2 * 16
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_are_exchanged_by_parameter(bias):
+    network = mm.nn.Dense(8, bias=bias)
+    plan = mm.parallel.plan(network, (64, 4), "dgx-h200", 2, strategy="data", fused=False)
+    exchanges = plan.candidate.tables.gradient_exchanges(plan.graph.layers[1], ("batch",))
+    assert [x.nbytes for x in exchanges] == [4 * 4 * 8, *[4 * 8] * bias]
+
+
+def test_weights_of_several_parameters_are_exchanged_as_these():
+    class LowRank(mm.nn.Module):
+        def __init__(self):
+            self.left = mm.nn.Parameter(mm.zeros((40, 2)))
+            self.right = mm.nn.Parameter(mm.zeros((2, 30)))
+            self.bias = mm.nn.Parameter(mm.zeros(30))
+
+        def __call__(self, x):
+            return x @ (self.left @ self.right) + self.bias
+
+    plan = mm.parallel.plan(LowRank(), (64, 40), "dgx-h200", 2, strategy="data", fused=False)
+    exchanges = plan.candidate.tables.gradient_exchanges(plan.graph.layers[1], ("batch",))
+    assert [x.nbytes for x in exchanges] == [4 * 80, 4 * 60, 4 * 30]
+    assert plan.graph.layers[1].weights == 4 * 40 * 30

@@ -206,41 +206,41 @@ class CostTables:
         """Return the costs of a layer under an option."""
         parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
         forward, backward = self._compute_seconds(layer, parts)
-        weights, other_bytes = self.parameter_bytes(layer, option)
-        traffic = (3 + 2 * self.model.slots) * (weights + other_bytes)
-        update = traffic / self._bandwidth() + self._calls(layer.tensors)
+        trained = self._parameter_bytes(layer, option, is_trained=True)
+        traffic = (3 + 2 * self.model.slots) * sum(trained)
         return LayerCost(
             forward=forward,
             backward=backward,
             exchange=self._seconds(exchanges(layer, option, self.mesh)),
             gradient=self._seconds(self.gradient_exchanges(layer, option)),
-            update=update if layer.tensors else 0.0,
-            memory=self._memory_bytes(layer, option, weights + other_bytes),
+            update=traffic / self._bandwidth() + self._calls(len(trained)),
+            memory=self._memory_bytes(layer, option, sum(trained)),
         )
 
     def _seconds(self, collectives: Sequence[LayerExchange]) -> float:
         return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
-    def parameter_bytes(self, layer: Layer, option: Option) -> tuple[float, float]:
-        """Return the bytes of a worker's parameters: of the product, and of the rest."""
+    def _parameter_bytes(self, layer: Layer, option: Option, *, is_trained: bool) -> list[float]:
+        """Return the bytes on a worker of each parameter that is trained, or of each other one."""
         outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
-        return layer.weights / (outputs * inputs), layer.other_weights / outputs
+        return [
+            parameter.nbytes / (outputs * inputs if parameter.is_weight else outputs)
+            for parameter in layer.parameters
+            if parameter.is_trained == is_trained
+        ]
 
     def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerExchange]:
         """Return the collectives that sum the gradients of a layer's parameters."""
-        weights, other_bytes = self.parameter_bytes(layer, option)
+        sizes = self._parameter_bytes(layer, option, is_trained=True)
         axes = tuple(
             a for a, choice in enumerate(option)
             if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
         )  # fmt: skip
-        if not axes or not weights + other_bytes:
+        if not axes:
             return []
         allreduce = Exchange("allreduce", axes, 1.0)
-        if self.model.fused:
-            return [LayerExchange(allreduce, weights + other_bytes, "gradient")]
-        other_tensors = layer.tensors - (weights > 0)
-        sizes = (weights, *[other_bytes / other_tensors] * other_tensors)
-        return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in sizes if nbytes]
+        messages = [sum(sizes)] if self.model.fused else sizes
+        return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in messages if nbytes]
 
     def _compute_seconds(self, layer: Layer, parts: Mapping[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
@@ -266,11 +266,13 @@ class CostTables:
 
         taps = max(1, layer.depth * layer.groups // layer.extents.get("input", layer.depth))
         forward = product_seconds(rows, columns)
-        backward = product_seconds(rows, depth, columns)
+        joined = other_seconds + self._calls(1)
+        backward = joined if layer.trainable else 0.0
+        if layer.trains_weights:
+            backward += product_seconds(rows, depth, columns)
         if layer.passes_back:
             backward += product_seconds(max(1, depth * layer.groups // taps), columns)
-        joined = other_seconds + self._calls(1)
-        return forward + joined, backward + joined
+        return forward + joined, backward
 
     def _columns(self, layer: Layer, parts: Mapping[str, int]) -> float:
         """Return the positions on the busiest worker."""
@@ -287,8 +289,10 @@ class CostTables:
         inner = machine.levels[0].fan_out or self.mesh.workers
         return machine.worker_bandwidth(min(inner, self.mesh.workers), 1)
 
-    def _memory_bytes(self, layer: Layer, option: Option, parameters: float) -> float:
-        """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
+    def _memory_bytes(self, layer: Layer, option: Option, trained: float) -> float:
+        """Return the bytes of parameters, gradients, optimizer states, and kept activations;
+        `trained` bytes of parameters have gradients and states."""
+        fixed = sum(self._parameter_bytes(layer, option, is_trained=False))
         result = layer.result * _stored_share(self.mesh, result_state(option))
         operands = layer.inputs if layer.has_product and OUTPUT in option else ()
         states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
@@ -296,7 +300,7 @@ class CostTables:
             edge.nbytes * _stored_share(self.mesh, state)
             for edge, state in zip(operands, states, strict=True)
         )
-        return parameters * (2 + self.model.slots) + result + read
+        return trained * (2 + self.model.slots) + fixed + result + read
 
 
 def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:
@@ -375,7 +379,7 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExch
         if choice == SPACE and layer.halo:
             border = 2.0 * layer.halo / mesh.count(option, BATCH)
             collectives += _both_ways(Exchange("halo", (axis,), 1.0), border)
-    return collectives
+    return [x for x in collectives if x.phase == "forward" or layer.trainable]
 
 
 def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerExchange]:

@@ -28,6 +28,20 @@ class Edge:
 
 @final
 @dataclass(frozen=True)
+class LayerParameter:
+    """A parameter or buffer of a layer.
+
+    is_weight   True if the weights of the layer's product are computed from it
+    is_trained  False for buffers and frozen parameters, which have no gradient
+    """
+
+    nbytes: int
+    is_weight: bool
+    is_trained: bool
+
+
+@final
+@dataclass(frozen=True)
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
 
@@ -39,13 +53,14 @@ class Layer:
     columns      positions of the product (samples × space)
     depth        elements that the product sums
     groups       groups of channels that are computed independently
-    weights      bytes of the parameters of the product, and `other_weights` of the others
-    tensors      number of parameters
+    weights      bytes of the weights that the product reads
+    parameters   the parameters and buffers that no layer before it reads
     extents      the extent of each role in the result; "input" is the summed dimension
     halo         bytes that each border between two parts of space exchanges
     reductions   sums over a role that need an exchange if the role is divided: role and bytes
     result       bytes of the result
-    trainable    True if it, or a layer that it reads, has parameters
+    trains_weights  True if it computes the gradient of its product's weights
+    trainable    True if it, or a layer that it reads, reads trained parameters
     passes_back  True if a layer that it reads is trainable, so that it computes that gradient
     """
 
@@ -59,12 +74,12 @@ class Layer:
     depth: int
     groups: int
     weights: int
-    other_weights: int
-    tensors: int
+    parameters: tuple[LayerParameter, ...]
     extents: Mapping[str, int]
     halo: int
     reductions: tuple[tuple[str, int], ...]
     result: int
+    trains_weights: bool
     trainable: bool
     passes_back: bool
     inputs: tuple[Edge, ...]
@@ -94,8 +109,8 @@ class LayerGraph:
 
     @property
     def parameter_bytes(self) -> int:
-        """The bytes of all parameters."""
-        return sum(layer.weights + layer.other_weights for layer in self.layers)
+        """The bytes of all parameters and buffers that the layers read, each counted once."""
+        return sum(parameter.nbytes for layer in self.layers for parameter in layer.parameters)
 
     @property
     def flops(self) -> float:

@@ -19,21 +19,28 @@ from magmath.graph.graph import topological
 from magmath.nn.abstract import abstract_arrays, trace_nodes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
-from magmath.parallel.planner.layer_graph import CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_graph import (
+    CHANNEL,
+    SPACE,
+    Edge,
+    Layer,
+    LayerGraph,
+    LayerParameter,
+)
 from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
 
 
 def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
     """Return the layers of a module for an input of this shape, the batch included.
 
-    A module that is not built is left so: a copy without initial values is traced. Raises
+    A module that is not built is left so: a copy without initial values is traced. The first layer
+    that reads a parameter has its bytes and its gradient; layers that share it are planned
+    independently, as if moving the parameter between their divisions took no time. Raises
     OptionError if the output does not depend on the input.
     """
     module = _without_values(module)  # the nodes refer to its variables weakly
     (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
-    module.named_parameters()  # names the parameters by their paths
-    nodes = list(topological(outputs))
-    grouping = _Grouping(network_input, nodes, dict(module.named_modules()))
+    grouping = _Grouping(network_input, list(topological(outputs)), module)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
@@ -64,6 +71,8 @@ class _Draft:
     is_product: bool
     members: list[Node] = field(default_factory=list)
     parameters: list[Node] = field(default_factory=list)
+    """Those that no layer before it reads: only they add to the memory and the exchanges."""
+    reads_trained: bool = False
     reductions: list[tuple[str, int]] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
@@ -76,6 +85,10 @@ class _Draft:
         extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
         weights = grouping.weight_of(self) if self.is_product else None
         of_product = grouping.parameters_of(weights) if weights is not None else ()
+        parameters = tuple(
+            LayerParameter(p.nbytes, p in of_product, grouping.is_trained(p))
+            for p in self.parameters
+        )
         columns = grouping.columns_of(self) if self.is_product else 0
         flops = anchor.operation.flops(anchor) if self.is_product else 0.0
         depth = int(flops / (2 * anchor.size)) if self.is_product else 0
@@ -83,7 +96,6 @@ class _Draft:
             extents["input"] = grouping.input_extent(self)
         extents = {role: n for role, n in extents.items() if role not in self.excluded}
         other_members = [node for node in self.members if node is not anchor]
-        weight_bytes = prod(weights.shape) * item if weights is not None else 0
         largest = max([node.size for node in other_members], default=0)
         return Layer(
             name=grouping.name_of(self),
@@ -95,13 +107,13 @@ class _Draft:
             columns=columns,
             depth=depth,
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
-            weights=weight_bytes,
-            other_weights=sum(p.size * item for p in self.parameters if p not in of_product),
-            tensors=len(self.parameters),
+            weights=weights.nbytes if weights is not None else 0,
+            parameters=parameters,
             extents=extents,
             halo=_halo_bytes(self.members, grouping),
             reductions=tuple(self.reductions),
             result=anchor.size * item,
+            trains_weights=any(map(grouping.is_trained, of_product)),
             trainable=grouping.is_trainable(self),
             passes_back=grouping.has_trainable_input(self),
             inputs=tuple(
@@ -115,14 +127,13 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(
-        self, network_input: Node, nodes: Sequence[Node], modules: Mapping[str, Module]
-    ) -> None:
+    def __init__(self, network_input: Node, nodes: Sequence[Node], module: Module) -> None:
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
-        self._modules = modules
+        self._modules = dict(module.named_modules())
+        self._trained = {id(parameter) for parameter in module.trainable()}  # names them, too
         self._seen: set[Node] = set()
         self._has_trainable_input: dict[_Draft, bool] = {}
         self.roles[network_input] = input_roles(network_input, nodes)
@@ -178,6 +189,7 @@ class _Grouping:
                 draft.tensors[x] = self._layer[x].number
         for x in node.inputs:
             for parameter in self._parameters.get(x, ()):
+                draft.reads_trained |= self.is_trained(parameter)
                 if parameter not in self._seen:
                     self._seen.add(parameter)
                     draft.parameters.append(parameter)
@@ -245,9 +257,13 @@ class _Grouping:
         assert d is not None
         return x.shape[d]
 
+    def is_trained(self, leaf: Node) -> bool:
+        """Return True for the leaf of a parameter of the module that is not frozen."""
+        return id(_variable_of(leaf)) in self._trained
+
     def is_trainable(self, draft: _Draft) -> bool:
-        """Return True if a layer, or one that it reads, has parameters."""
-        return bool(draft.parameters) or self.has_trainable_input(draft)
+        """Return True if a layer, or one that it reads, reads trained parameters."""
+        return draft.reads_trained or self.has_trainable_input(draft)
 
     def has_trainable_input(self, draft: _Draft) -> bool:
         """Return True if a layer reads a trainable one."""
@@ -274,11 +290,15 @@ class _Grouping:
         return draft.anchor.name if module is None else type(module).__name__
 
 
+def _variable_of(leaf: Node) -> Any:
+    """Return the variable of a leaf, or None."""
+    return leaf.value() if callable(leaf.value) else None
+
+
 def _module_path(draft: _Draft) -> str:
     """Return the path of the module of a layer's parameters; empty if it has none."""
     for parameter in draft.parameters:
-        variable = parameter.value() if callable(parameter.value) else None
-        path: str = getattr(variable, "name", "").rpartition(".")[0]
+        path: str = getattr(_variable_of(parameter), "name", "").rpartition(".")[0]
         if path:
             return path
     return ""
