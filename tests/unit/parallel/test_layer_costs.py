@@ -9,9 +9,10 @@ from hypothesis import given, settings
 
 import magmath as mm
 from magmath.cost import GemmRate, load_machine
-from magmath.parallel.planner.costs import CostModel, CostTables
+from magmath.layout import Layout, Mesh, Split, plan_redistribution
+from magmath.parallel.planner.costs import CostModel, CostTables, exchanges
 from magmath.parallel.planner.layer_grouping import layer_graph
-from magmath.parallel.planner.layer_options import PlannerMesh
+from magmath.parallel.planner.layer_options import PlannerMesh, received_bytes
 
 MEMORY_BOUND = replace(
     load_machine("ethernet-10g"),
@@ -36,7 +37,7 @@ def _cost(tables, option, number=1):
     return tables.layer_cost(tables.graph.layers[number], option)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     sizes=st.tuples(st.integers(8, 64), st.integers(8, 64), st.integers(8, 64)),
     workers=st.integers(1, 8),
@@ -59,3 +60,72 @@ def test_an_element_wise_layer_divides_its_values_as_the_busiest_worker_does():
     bandwidth = MEMORY_BOUND.worker_bandwidth(4, 1)
     number = next(i for i, x in enumerate(tables.graph.layers) if x.kind == "add")
     assert _cost(tables, ("batch",), number).forward == pytest.approx(4 * 3 * 2 * 6 / bandwidth)
+
+
+# exchanges within a layer -------------------------------------------------------------------------
+
+
+def _received(tables, option):
+    """The bytes that a worker receives within layer 1 in the forward pass."""
+    collectives = exchanges(tables.graph.layers[1], option, tables.mesh)
+    return sum(
+        received_bytes(x.exchange, x.nbytes, tables.mesh)
+        for x in collectives
+        if x.phase == "forward"
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    workers=st.integers(2, 5),
+    radius=st.integers(0, 2),
+    dilation=st.integers(1, 3),
+    rows=st.integers(6, 9),
+    pools=st.booleans(),
+)
+def test_halos_are_those_of_redistributions(workers, radius, dilation, rows, pools):
+    """A worker receives what its part of the result reads and its part of the operand lacks."""
+    kernel, padding = 2 * radius + 1, dilation * radius
+    shape = (2, 3, workers * rows, 4)
+    if pools:
+        network = mm.nn.Sequential(
+            mm.nn.Conv2d(3, 1),
+            mm.nn.Lambda(lambda x: mm.nn.functional.avg_pool(x, kernel, stride=1, padding=radius)),
+        )
+        padding = radius
+    else:
+        network = mm.nn.Conv2d(5, kernel, padding=padding, dilation=dilation)
+    tables = _tables(network, shape, (workers,))
+    have = Layout.replicated_on(shape, Mesh(workers))
+    own = Split.even(0, shape[2], workers)
+    read = own.with_halo(lambda low, high: (low - padding, high + padding), shape[2])
+    exact = plan_redistribution(have.replace_split(2, own), have.replace_split(2, read))
+    received = [0] * workers
+    for stage in exact.stages:
+        for worker, traffic in stage.traffic.items():
+            received[worker] += traffic.received
+    assert _received(tables, ("space",)) == 4 * max(received)
+
+
+@pytest.mark.parametrize("mesh", [(4, 2), (2, 4)])
+def test_other_divisions_make_halos_and_sums_smaller(mesh):
+    network = mm.nn.Sequential(mm.nn.Conv2d(8, 3, padding=1, bias=False))
+    tables = _tables(network, (16, 8, 32, 32), mesh)
+    border = 4 * 16 * 8 * 32 * (2 if mesh[0] > 2 else 1)
+    assert _received(tables, ("space", "replicated")) == border
+    assert _received(tables, ("space", "batch")) == border / mesh[1]
+    assert _received(tables, ("space", "output")) == border  # workers read whole rows of channels
+    assert _received(tables, ("space", "space")) == 4 * 16 * 8 * 32 * 2
+    pending = _received(tables, ("replicated", "input"))
+    assert _received(tables, ("space", "input")) == border / mesh[1] + pending / mesh[0]
+
+
+def test_sums_over_a_divided_role_are_of_the_samples_of_a_group():
+    network = mm.nn.Sequential(mm.nn.Dense(512), mm.nn.LayerNorm())
+    tables = _tables(network, (1024, 128, 512), (8, 8))
+    sums = exchanges(tables.graph.layers[1], ("batch", "output"), tables.mesh)
+    assert {(x.exchange.kind, x.exchange.axes) for x in sums} == {("allreduce", (1,))}
+    assert {x.nbytes for x in sums} == {1024 * 128 * 4 / 8}
+    whole = exchanges(tables.graph.layers[1], ("output", "output"), tables.mesh)
+    assert {x.exchange.axes for x in whole} == {(0, 1)}
+    assert exchanges(tables.graph.layers[1], ("batch", "batch"), tables.mesh) == []

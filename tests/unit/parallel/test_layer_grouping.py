@@ -19,7 +19,7 @@ def _pool():
 CONVOLUTIONS = {1: mm.nn.Conv1d, 2: mm.nn.Conv2d, 3: mm.nn.Conv3d}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     rank=st.sampled_from([*CONVOLUTIONS]),
     groups=st.integers(1, 4),

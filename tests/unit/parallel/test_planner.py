@@ -108,8 +108,8 @@ def test_branches_and_reductions():
     assert names[1:4] == ["left", "right.0", "right.2"]
     joined = graph.layers[4]
     assert {edge.source for edge in joined.inputs} == {1, 3}
-    assert {role for role, _ in graph.layers[2].reductions} == {"batch"}
-    assert {role for role, _ in joined.reductions} == {"channel"}
+    assert {x.role for x in graph.layers[2].exchanges} == {"batch"}
+    assert {x.role for x in joined.exchanges} == {"channel"}
 
 
 class Inception(mm.nn.Module):

@@ -24,7 +24,7 @@ from magmath.core.stage_times import count
 from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs, algorithm_names
 from magmath.cost.machine import Machine
 from magmath.errors import OptionError
-from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_graph import BATCH, SPACE, Edge, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
@@ -103,7 +103,7 @@ class LayerCost:
 
 
 @final
-class LayerExchange(NamedTuple):
+class LayerCollective(NamedTuple):
     """A collective of a layer, the bytes of the value that it exchanges, and the pass to which it
     belongs: "forward", "backward" or "gradient"."""
 
@@ -217,7 +217,7 @@ class CostTables:
             memory=self._memory_bytes(layer, option, sum(trained)),
         )
 
-    def _seconds(self, collectives: Sequence[LayerExchange]) -> float:
+    def _seconds(self, collectives: Sequence[LayerCollective]) -> float:
         return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
     def _parameter_bytes(self, layer: Layer, option: Option, *, is_trained: bool) -> list[float]:
@@ -229,7 +229,7 @@ class CostTables:
             if parameter.is_trained == is_trained
         ]
 
-    def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerExchange]:
+    def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerCollective]:
         """Return the collectives that sum the gradients of a layer's parameters."""
         sizes = self._parameter_bytes(layer, option, is_trained=True)
         axes = tuple(
@@ -240,7 +240,7 @@ class CostTables:
             return []
         allreduce = Exchange("allreduce", axes, 1.0)
         messages = [sum(sizes)] if self.model.fused else sizes
-        return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in messages if nbytes]
+        return [LayerCollective(allreduce, nbytes, "gradient") for nbytes in messages if nbytes]
 
     def _compute_seconds(self, layer: Layer, parts: Mapping[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
@@ -357,7 +357,7 @@ def _transfer_counts(
     return different, counts
 
 
-def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExchange]:
+def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerCollective]:
     """Return the collectives within a layer, those of its forward and of its backward pass."""
     collectives = []
     result = result_state(option)
@@ -366,24 +366,25 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExch
         whole = _replaced(option, result, REPLICATED)
         size = float(layer.result)
         collectives += [
-            *[LayerExchange(x, size, "forward") for x in transfer(mesh, pending, result)],
-            *[LayerExchange(x, size, "backward") for x in transfer(mesh, result, whole)],
+            *[LayerCollective(x, size, "forward") for x in transfer(mesh, pending, result)],
+            *[LayerCollective(x, size, "backward") for x in transfer(mesh, result, whole)],
         ]
-    for axis, choice in enumerate(option):
-        if mesh.shape[axis] == 1:
-            continue
-        role = CHANNEL if choice in (OUTPUT, INPUT) else choice
-        for summed, nbytes in layer.reductions:
-            if summed == role:
-                collectives += _both_ways(Exchange("allreduce", (axis,), 1.0), float(nbytes))
-        if choice == SPACE and layer.halo:
-            border = 2.0 * layer.halo / mesh.count(option, BATCH)
-            collectives += _both_ways(Exchange("halo", (axis,), 1.0), border)
+    for inner in layer.exchanges:
+        axes = tuple(
+            axis
+            for axis, choice in enumerate(option)
+            if RESULT_ROLES.get(choice) == inner.role and mesh.shape[axis] > 1
+        )
+        if axes:
+            others = operand_state(option, inner.roles, is_product=inner.of_product)
+            has_one_border = inner.kind == "halo" and mesh.group(axes).size == 2
+            nbytes = inner.nbytes * _stored_share(mesh, others) / (2 if has_one_border else 1)
+            collectives += _both_ways(Exchange(inner.kind, axes, 1.0), nbytes)
     return [x for x in collectives if x.phase == "forward" or layer.trainable]
 
 
-def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerExchange]:
-    return [LayerExchange(exchange, nbytes, phase) for phase in ("forward", "backward")]
+def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerCollective]:
+    return [LayerCollective(exchange, nbytes, phase) for phase in ("forward", "backward")]
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:

@@ -42,6 +42,26 @@ class LayerParameter:
 
 @final
 @dataclass(frozen=True)
+class LayerExchange:
+    """An exchange within a layer, if a role is divided: an allreduce of sums over the role, or a
+    halo, which are the borders of its parts.
+
+    kind        "allreduce" or "halo"
+    nbytes      bytes of the sums, or those that a part between two others receives, for the values
+                of all other dimensions
+    roles       the roles of these dimensions
+    of_product  True for the operand of the layer's product
+    """
+
+    kind: str
+    role: str
+    nbytes: int
+    roles: frozenset[str]
+    of_product: bool = False
+
+
+@final
+@dataclass(frozen=True)
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
 
@@ -56,8 +76,7 @@ class Layer:
     weights      bytes of the weights that the product reads
     parameters   the parameters and buffers that no layer before it reads
     extents      the extent of each role in the result; "input" is the summed dimension
-    halo         bytes that each border between two parts of space exchanges
-    reductions   sums over a role that need an exchange if the role is divided: role and bytes
+    exchanges    what divisions of roles make workers exchange
     result       bytes of the result
     trains_weights  True if it computes the gradient of its product's weights
     trainable    True if it, or a layer that it reads, reads trained parameters
@@ -76,8 +95,7 @@ class Layer:
     weights: int
     parameters: tuple[LayerParameter, ...]
     extents: Mapping[str, int]
-    halo: int
-    reductions: tuple[tuple[str, int], ...]
+    exchanges: tuple[LayerExchange, ...]
     result: int
     trains_weights: bool
     trainable: bool

@@ -16,6 +16,7 @@ from typing import Any, final
 from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.graph.graph import topological
+from magmath.layout import Split
 from magmath.nn.abstract import abstract_arrays, trace_nodes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
@@ -24,6 +25,7 @@ from magmath.parallel.planner.layer_graph import (
     SPACE,
     Edge,
     Layer,
+    LayerExchange,
     LayerGraph,
     LayerParameter,
 )
@@ -73,7 +75,7 @@ class _Draft:
     parameters: list[Node] = field(default_factory=list)
     """Those that no layer before it reads: only they add to the memory and the exchanges."""
     reads_trained: bool = False
-    reductions: list[tuple[str, int]] = field(default_factory=list)
+    exchanges: list[LayerExchange] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
     """The values that it reads from other layers, with the layers."""
@@ -110,8 +112,7 @@ class _Draft:
             weights=weights.nbytes if weights is not None else 0,
             parameters=parameters,
             extents=extents,
-            halo=_halo_bytes(self.members, grouping),
-            reductions=tuple(self.reductions),
+            exchanges=tuple(self.exchanges),
             result=anchor.size * item,
             trains_weights=any(map(grouping.is_trained, of_product)),
             trainable=grouping.is_trainable(self),
@@ -166,7 +167,11 @@ class _Grouping:
             draft.members.append(node)
         draft.excluded |= divisions.excluded
         if not is_product:
-            draft.reductions += [(role, node.nbytes) for role in divisions.summed]
+            roles = frozenset(role for role in divisions.roles if role)
+            draft.exchanges += [
+                LayerExchange("allreduce", role, node.nbytes, roles) for role in divisions.summed
+            ]
+        draft.exchanges += _halos(node, self.roles, is_product)
         self._layer[node] = draft
         self._read(draft, node, sources)
 
@@ -304,30 +309,26 @@ def _module_path(draft: _Draft) -> str:
     return ""
 
 
-def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
-    """Return the bytes that a border between two parts of space exchanges, once forward."""
-    total = 0
-    for node in members:
-        for x, letters in zip(node.inputs, _letters(node), strict=False):
-            if x not in grouping.roles or SPACE not in grouping.roles[x]:
-                continue
-            d = grouping.roles[x].index(SPACE)
-            if letters[d].isupper():
-                total += _overlap(node, x, d) * (x.size // x.shape[d]) * x.dtype.itemsize
-    return total
+def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[LayerExchange]:
+    """Return the borders between parts of space that a node reads from neighbours."""
+    halos = []
+    for number, x in enumerate(node.inputs):
+        if SPACE in roles.get(x, ()):
+            d = roles[x].index(SPACE)
+            if rows := _common_rows(node, number, d):
+                nbytes = rows * (x.size // x.shape[d]) * x.dtype.itemsize
+                others = frozenset(role for role in roles[x] if role) - {SPACE}
+                halos.append(LayerExchange("halo", SPACE, nbytes, others, is_product))
+    return halos
 
 
-def _letters(node: Node) -> tuple[str, ...]:
-    return node.index_notation.inputs
-
-
-def _overlap(node: Node, x: Node, d: int) -> int:
-    """Return the elements along a dimension that two neighbouring parts both read."""
-    attributes: Mapping[str, Any] = node.attributes
-    window = attributes.get("window", attributes.get("kernel"))
-    extent = node.inputs[1].shape[d] if window is None and len(node.inputs) > 1 else None
-    if extent is None:
-        if window is None or len(window) <= d - 2:
-            return 0
-        extent = window[d - 2]
-    return max(0, extent - attributes["stride"][d - 2]) if "stride" in attributes else extent - 1
+def _common_rows(node: Node, operand: int, d: int) -> int:
+    """Return the elements along a dimension of an operand that two neighbouring parts of the result
+    both read."""
+    notation, derived_split = node.index_notation, node.operation.derived_split
+    letter = notation.inputs[operand][d]
+    if not letter.isupper() or letter.lower() not in notation.output or derived_split is None:
+        return 0
+    halves = Split.even(0, node.shape[notation.output.index(letter.lower())], 2)
+    read = derived_split(node, letter.lower(), halves, operand)
+    return 0 if read is None else read.indices_at(0).intersect(read.indices_at(1)).size
