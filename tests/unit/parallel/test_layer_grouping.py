@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 import magmath as mm
-from magmath.errors import OptionError
+from magmath.errors import OptionError, ShapeError
 from magmath.parallel.planner.layer_grouping import layer_graph
 
 
@@ -173,3 +173,92 @@ def test_weights_of_several_parameters_are_exchanged_as_these():
     exchanges = plan.candidate.tables.gradient_exchanges(plan.graph.layers[1], ("batch",))
     assert [x.nbytes for x in exchanges] == [4 * 80, 4 * 60, 4 * 30]
     assert plan.graph.layers[1].weights == 4 * 40 * 30
+
+
+# marks, names and networks without products -------------------------------------------------------
+
+
+class Marked(mm.nn.Module):
+    """A dense layer whose result passes through a function that marks expressions."""
+
+    def __init__(self, marked):
+        self.inner, self.marked = mm.nn.Dense(8), marked
+        self.state = mm.nn.Buffer(0.0, (4,))
+
+    def __call__(self, x):
+        return self.marked(self, x)
+
+
+def _with_version(module, x):
+    module.state.assign(mm.mean(x, axis=0))
+    return module.inner(x - module.state)
+
+
+def _doubled(x):
+    return mm.custom_gradient(lambda y: (y * 2.0, lambda cotangent: cotangent))(x)
+
+
+MARKED = {
+    "remat": lambda module, x: mm.remat(module.inner)(x),
+    "stop_gradient": lambda module, x: mm.stop_gradient(module.inner(x)),
+    "custom_gradient": lambda module, x: _doubled(module.inner(x)),
+    "version": _with_version,
+    "loop": lambda module, x: mm.fori_loop(0, 3, lambda i, y: y * 2.0, module.inner(x)),
+    "cond": lambda module, x: mm.cond(
+        mm.sum(x) > 0, lambda: module.inner(x), lambda: module.inner(x) * 2.0
+    ),
+    "composite": lambda module, x: mm.linalg.pinv(module.inner(x)),
+}
+
+
+@pytest.mark.parametrize("marked", [*MARKED])
+def test_marked_expressions_are_planned(marked):
+    plan = mm.parallel.plan(Marked(MARKED[marked]), (16, 4), "dgx-h200", 2)
+    assert any(layer.kind == "Dense" for layer in plan.layers)
+    assert plan.seconds > 0
+
+
+def test_a_checkpoint_costs_what_its_function_does():
+    plain, marked = (
+        layer_graph(Marked(f), (16, 4))
+        for f in (lambda module, x: module.inner(x), MARKED["remat"])
+    )
+    assert [x.signature for x in plain.layers] == [x.signature for x in marked.layers]
+
+
+def test_operations_on_the_input_are_a_layer():
+    plan = mm.parallel.plan(mm.nn.Activation("relu"), (8, 3), "dgx-h200", 2)
+    assert [layer.name for layer in plan.layers] == ["input", "maximum 1", "loss"]
+    assert plan.samples_per_second > 0
+    normalized = layer_graph(mm.nn.Sequential(mm.nn.BatchNorm(), mm.nn.Dense(3)), (8, 5))
+    statistics = {x.role for layer in normalized.layers[1:-2] for x in layer.exchanges}
+    assert statistics == {"batch"}
+    transposed = mm.nn.Lambda(lambda x: mm.permute_dims(x, (0, 2, 1)))
+    moved = layer_graph(mm.nn.Sequential(transposed, mm.nn.Dense(3)), (8, 5, 2))
+    assert [layer.name for layer in moved.layers] == ["input", "1", "loss"]
+
+
+def test_networks_and_inputs_without_anything_to_divide_are_refused():
+    with pytest.raises(OptionError, match="computes nothing from its input"):
+        mm.parallel.plan(mm.nn.Lambda(lambda x: x), (8, 3), "dgx-h200")
+    for shape in [(0, 8), (4, 0)]:
+        with pytest.raises(ShapeError, match="has no elements"):
+            mm.parallel.plan(mm.nn.Dense(3), shape, "dgx-h200")
+
+
+class TwoWeights(mm.nn.Module):
+    """A module with two products, and two outputs."""
+
+    def __init__(self):
+        self.first, self.second = (mm.nn.Parameter(mm.zeros((8, 8))) for _ in range(2))
+
+    def __call__(self, x):
+        y = mm.tanh(x @ self.first)
+        return y, y @ self.second
+
+
+def test_every_layer_has_a_name_of_its_own():
+    network = mm.nn.Sequential(mm.nn.Dense(8), TwoWeights())
+    plan = mm.parallel.plan(network, (16, 4), "dgx-h200", 2)
+    assert [*plan.options] == ["input", "0", "1", "1 3", "loss", "loss 5"]
+    assert [*plan.options.values()] == [layer.option for layer in plan.layers]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, final
 
-from magmath.errors import OptionError
-from magmath.graph import Node
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import Graph, Node
 from magmath.graph.graph import topological
 from magmath.layout import Split
 from magmath.nn.abstract import abstract_arrays, trace_nodes
@@ -30,6 +30,7 @@ from magmath.parallel.planner.layer_graph import (
     LayerParameter,
 )
 from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
+from magmath.passes.expand import expand
 
 
 def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
@@ -37,20 +38,45 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
 
     A module that is not built is left so: a copy without initial values is traced. The first layer
     that reads a parameter has its bytes and its gradient; layers that share it are planned
-    independently, as if moving the parameter between their divisions took no time. Raises
-    OptionError if the output does not depend on the input.
+    independently, as if moving the parameter between their divisions took no time. Operations that
+    checkpoints compute again count once. Raises ShapeError for an input without elements, and
+    OptionError if the output does not depend on the input, or nothing is computed from it.
     """
+    if 0 in shape:
+        raise ShapeError(
+            f"plan: the input of shape {tuple(shape)} has no elements to divide"
+            "; give the extents of a batch, such as (32, 3, 224, 224)"
+        )
     module = _without_values(module)  # the nodes refer to its variables weakly
-    (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
+    (network_input,), traced = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
+    outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
     grouping = _Grouping(network_input, list(topological(outputs)), module)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
             "; compute the output in __call__ from its argument"
         )
+    if len(grouping.drafts) == 1:
+        raise OptionError(
+            "plan: the network computes nothing from its input, so there are no layers to divide"
+            "; plan a network with parameters or arithmetic"
+        )
     grouping.finish([node for node in outputs if grouping.is_input_dependent(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
-    return LayerGraph(layers, network_input.shape[0], network_input.dtype.itemsize)
+    return LayerGraph(
+        _with_different_names(layers), network_input.shape[0], network_input.dtype.itemsize
+    )
+
+
+def _with_different_names(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return layers whose names differ: one with the name of a former layer adds its number."""
+    former: set[str] = set()
+    renamed = []
+    for number, layer in enumerate(layers):
+        name = f"{layer.name} {number}" if layer.name in former else layer.name
+        former.add(name)
+        renamed.append(replace(layer, name=name))
+    return tuple(renamed)
 
 
 def _without_values(module: Module) -> Module:
@@ -160,7 +186,8 @@ class _Grouping:
         divisions = divisions_of(node, sources, weights, self.roles)
         self.roles[node] = divisions.roles
         is_product = self._is_product(node, sources)
-        if is_product or len(owners) > 1 or divisions.needs_own_layer:
+        computes_on_input = owners[0].number == 0 and node.operation.flops(node) > 0
+        if is_product or computes_on_input or len(owners) > 1 or divisions.needs_own_layer:
             draft = self._open(node, is_product=is_product)
         else:
             draft = owners[0]
