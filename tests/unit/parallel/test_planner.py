@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 import magmath as mm
+from magmath.core.resources import processor_count
 from magmath.core.stage_times import recording
 from magmath.cost import load_machine
-from magmath.errors import DataError, MagmathError, OptionError
+from magmath.errors import DataError, MagmathError, MemoryLimitError, OptionError
 from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
@@ -344,8 +346,28 @@ def test_memory_is_a_constraint():
     tight = mm.parallel.plan(network, shape, "k80-fdr", 4, memory=0.75 * free.memory)
     assert tight.memory <= 0.75 * free.memory
     assert tight.search.best.bound <= tight.search.best.seconds * (1 + 1e-9)
-    with pytest.raises(MagmathError, match="more workers"):
-        mm.parallel.plan(network, shape, "k80-fdr", 4, memory=1e6)
+    for strategy in ("auto", "data", "model", "hybrid"):
+        with pytest.raises(MemoryLimitError, match="more workers"):
+            mm.parallel.plan(network, shape, "k80-fdr", 4, memory=1e6, strategy=strategy)
+
+
+def test_fixed_strategies_fit_the_memory_of_the_machine():
+    small = replace(K80, memory=1e6)
+    with pytest.raises(MemoryLimitError, match="more than 0.001 GB"):
+        mm.parallel.plan(mm.nn.Dense(4096), (64, 4096), small, 4, strategy="data")
+    whole = mm.parallel.plan(
+        mm.nn.Dense(4096), (64, 4096), small, 4, strategy="data", memory=math.inf
+    )
+    assert whole.memory > 1e6
+
+
+def test_workers_of_this_machine_are_its_processors():
+    processors = processor_count()
+    network = mm.nn.Dense(64)
+    mm.parallel.plan(network, (512, 64), "here", processors)
+    for strategy in ("auto", "data"):
+        with pytest.raises(OptionError, match=f"has {processors} workers, was asked for"):
+            mm.parallel.plan(network, (512, 64), "here", processors + 1, strategy=strategy)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -393,6 +415,8 @@ def test_bad_arguments():
         mm.parallel.plan("alexnet", (1, 2))
     with pytest.raises(DataError, match="no machine 'abacus'"):
         mm.parallel.plan(mm.nn.Dense(2), (1, 2), "abacus")
+    with pytest.raises(DataError, match="the number of workers as workers="):
+        mm.parallel.plan(mm.nn.Dense(2), (1, 2), 8)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.cost import Machine, calibration_remark, load_machine
-from magmath.errors import OptionError
+from magmath.errors import MemoryLimitError, OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import CHANNEL, LayerGraph
@@ -242,6 +242,7 @@ def plan(
     shape     shape of the input, the batch of all workers included
     machine   "here", the name of a packaged description, the path of a TOML file, or a
               `cost.Machine`
+    workers   number of workers; those of "here" are threads, at most one for each processor
     strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
               "hybrid" the samples in convolutions and the outputs in dense layers
     memory    bytes that a worker may use; by default those of the machine
@@ -253,8 +254,9 @@ def plan(
 
     Raises DataError for an unknown or incomplete machine, OptionError for more workers than the
     machine has, an unknown algorithm or strategy, a fixed strategy that divides no layer over so
-    many workers, and other values that no plan can have, and MemoryLimitError if no division of the
-    network fits the memory.
+    many workers, a network that computes nothing from its input, and other values that no plan can
+    have, ShapeError for an input without elements, and MemoryLimitError if no division of the
+    network, or not that of a fixed strategy, fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
@@ -281,14 +283,14 @@ def plan_graph(
     described = machine if isinstance(machine, Machine) else load_machine(machine)
     if workers > (capacity := described.max_workers):
         raise OptionError(
-            f"plan: {described.source} has {capacity} workers, was asked for {workers}; set "
-            f"fan_out of the outermost level to 0 if it connects any number of units"
+            f"plan: {described.source} has {capacity} workers, was asked for {workers}; plan fewer, "
+            f"or for a machine whose outermost level connects any number of units (fan_out 0)"
         )
     costs = CostModel(described, **model)
     if memory is not None and memory != inf:
         require_number("plan: memory", memory, 0)
+    limit = described.memory if memory is None else float(memory)
     if strategy == "auto":
-        limit = described.memory if memory is None else float(memory)
         return Plan(graph, described, search_meshes(graph, costs, workers, limit))
     if strategy not in FIXED_STRATEGIES:
         raise OptionError(
@@ -298,6 +300,12 @@ def plan_graph(
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
     fixed = uniform_candidate(tables, FIXED_STRATEGIES[strategy])
     _check_division(fixed, strategy)
+    if fixed.memory > limit:
+        raise MemoryLimitError(
+            f"plan: with the strategy {strategy!r}, a worker of {workers} needs "
+            f"{fixed.memory / 1e9:.3g} GB, more than {limit / 1e9:.3g} GB; use more workers, a "
+            f"smaller batch, another strategy, or memory=… with more bytes"
+        )
     step = simulated_step(fixed)
     return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
 
