@@ -18,8 +18,9 @@ from magmath.cost import load_machine
 from magmath.errors import DataError, MagmathError, MemoryLimitError, OptionError
 from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.nn.zoo import NETWORKS
+from magmath.parallel.planner.assignment import AssignmentProblem
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
+from magmath.parallel.planner.elimination import best_assignment
 from magmath.parallel.planner.layer_grouping import layer_graph
 from magmath.parallel.planner.layer_options import (
     BATCH,
@@ -217,8 +218,7 @@ def problems(draw, *, series_parallel):
 @given(problems(series_parallel=True))
 def test_series_parallel_graphs_are_solved_exactly(problem):
     assignment = best_assignment(problem)
-    assert assignment.relaxed == 0
-    assert assignment.gap == 0.0
+    assert assignment.bound == assignment.cost
     assert assignment.cost == pytest.approx(problem.cost(assignment.options))
     assert assignment.cost == pytest.approx(_exhaustive(problem))
 
@@ -228,10 +228,8 @@ def test_series_parallel_graphs_are_solved_exactly(problem):
 def test_the_relaxation_bounds_the_optimum(problem):
     assignment = best_assignment(problem)
     optimum = _exhaustive(problem)
-    assert assignment.relaxed >= 4
     assert assignment.bound <= optimum * (1 + 1e-9)
     assert assignment.cost >= optimum * (1 - 1e-9)
-    assert (assignment.cost - optimum) / assignment.cost <= assignment.gap + 1e-9
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 6])
@@ -333,7 +331,7 @@ def test_plans_for_4096_workers_evaluate_each_kind_of_layer_once(name, layers):
     with recording() as times:
         tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
         assignment = best_assignment(assignment_problem(tables))
-    assert assignment.relaxed == 0
+    assert assignment.bound == assignment.cost
     assert times.counts["evaluated layers"] == kinds
     assert times.counts["evaluated edges"] <= 2 * kinds + 2
     if name == "resnet50":
@@ -461,6 +459,9 @@ def test_slow_workers_of_a_plan_are_checked(tmp_path):
         with pytest.raises(OptionError, match="slowdown"):
             made.timeline(slowdown=slowdown)
     assert len(repr(made.simulate(slowdown={1: 3.0}))) < 200
+    for worker in range(3):  # which exchange nothing
+        slow = made.simulate(slowdown={worker: 3.0})
+        assert slow.seconds == pytest.approx(3 * made.seconds)
     for save in (made.save_svg, made.save_timeline):
         with pytest.raises(OptionError, match=r"the folder .*missing does not exist"):
             save(tmp_path / "missing" / "plan.svg")

@@ -283,8 +283,8 @@ def plan_graph(
     described = machine if isinstance(machine, Machine) else load_machine(machine)
     if workers > (capacity := described.max_workers):
         raise OptionError(
-            f"plan: {described.source} has {capacity} workers, was asked for {workers}; plan fewer, "
-            f"or for a machine whose outermost level connects any number of units (fan_out 0)"
+            f"plan: {described.source} has {capacity} workers, was asked for {workers}; plan "
+            f"fewer, or for a machine whose outermost level has fan_out 0, for any number of units"
         )
     costs = CostModel(described, **model)
     if memory is not None and memory != inf:
