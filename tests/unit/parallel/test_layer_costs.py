@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 import magmath as mm
 from magmath.cost import GemmRate, load_machine
+from magmath.errors import OptionError
 from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.parallel.planner.costs import CostModel, CostTables, exchanges
 from magmath.parallel.planner.layer_grouping import layer_graph
@@ -129,3 +130,44 @@ def test_sums_over_a_divided_role_are_of_the_samples_of_a_group():
     whole = exchanges(tables.graph.layers[1], ("output", "output"), tables.mesh)
     assert {x.exchange.axes for x in whole} == {(0, 1)}
     assert exchanges(tables.graph.layers[1], ("batch", "batch"), tables.mesh) == []
+
+
+# types --------------------------------------------------------------------------------------------
+
+
+def _network():
+    return mm.nn.Sequential(mm.nn.Conv2d(16, 3, padding=1), mm.nn.Flatten(), mm.nn.Dense(64))
+
+
+def test_products_compute_in_their_own_type():
+    whole, half = (
+        mm.parallel.plan(
+            _network(), (512, 16, 16, 16), "dgx-h200", 2, strategy="data", precision=precision
+        )
+        for precision in (None, "mixed-bfloat16")
+    )
+    products = [layer for layer in half.graph.layers if layer.has_product]
+    assert {layer.dtype.name for layer in products} == {"bfloat16"}
+    assert half.graph.parameter_bytes == whole.graph.parameter_bytes
+    assert half.seconds < whole.seconds
+    assert 2 * half.received == whole.received
+    for ours, theirs in zip(
+        products, (x for x in whole.graph.layers if x.has_product), strict=True
+    ):
+        assert (2 * ours.weights, 2 * ours.result) == (theirs.weights, theirs.result)
+        assert [2 * p.gradient for p in ours.parameters] == [p.gradient for p in theirs.parameters]
+
+
+def test_tokens_are_multiplied_in_the_type_of_their_embedding():
+    network = mm.nn.Sequential(mm.nn.Embedding(100, 12), mm.nn.Dense(7))
+    graph = layer_graph(network, (4, 9), "int64")
+    assert {layer.dtype.name for layer in graph.layers if layer.has_product} == {"float32"}
+    (product,) = [layer for layer in graph.layers if layer.has_product]
+    machine = replace(MEMORY_BOUND, gemm=(GemmRate("int64", 1, 1.0), GemmRate("float32", 1, inf)))
+    tables = CostTables(graph, PlannerMesh((1,)), CostModel(machine))
+    assert tables.layer_cost(product, ("replicated",)).forward < 1.0
+
+
+def test_unknown_precisions_are_refused():
+    with pytest.raises(OptionError, match="precision 'half' is not known; there are float32"):
+        mm.parallel.plan(mm.nn.Dense(3), (4, 5), precision="half")

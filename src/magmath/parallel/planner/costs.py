@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 
-from magmath.core.dtypes import DType, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.core.shown_value import shown
@@ -24,7 +23,14 @@ from magmath.core.stage_times import count
 from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs, algorithm_names
 from magmath.cost.machine import Machine
 from magmath.errors import OptionError
-from magmath.parallel.planner.layer_graph import BATCH, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_graph import (
+    BATCH,
+    SPACE,
+    Edge,
+    Layer,
+    LayerGraph,
+    LayerParameter,
+)
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
@@ -56,7 +62,6 @@ Table = np.ndarray
 class CostModel:
     """The settings on which the predicted seconds of a step depend.
 
-    dtype      the element type of the computation
     slots      values that the optimizer stores for each parameter
     speed      measured speed of the arithmetic over that of the machine's description
     algorithm  the algorithm of the collectives that have it; for others, and with None, the fastest
@@ -67,7 +72,6 @@ class CostModel:
     """
 
     machine: Machine
-    dtype: DType = float32
     slots: int = 1
     speed: float = 1.0
     algorithm: str | None = None
@@ -206,32 +210,29 @@ class CostTables:
         """Return the costs of a layer under an option."""
         parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
         forward, backward = self._compute_seconds(layer, parts)
-        trained = self._parameter_bytes(layer, option, is_trained=True)
-        traffic = (3 + 2 * self.model.slots) * sum(trained)
+        trained = [p for p in layer.parameters if p.is_trained]
+        stored = sum(p.nbytes * self._share_of(p, option) for p in trained)
+        traffic = (3 + 2 * self.model.slots) * stored
         return LayerCost(
             forward=forward,
             backward=backward,
             exchange=self._seconds(exchanges(layer, option, self.mesh)),
             gradient=self._seconds(self.gradient_exchanges(layer, option)),
             update=traffic / self._bandwidth() + self._calls(len(trained)),
-            memory=self._memory_bytes(layer, option, sum(trained)),
+            memory=self._memory_bytes(layer, option),
         )
 
     def _seconds(self, collectives: Sequence[LayerCollective]) -> float:
         return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
-    def _parameter_bytes(self, layer: Layer, option: Option, *, is_trained: bool) -> list[float]:
-        """Return the bytes on a worker of each parameter that is trained, or of each other one."""
+    def _share_of(self, parameter: LayerParameter, option: Option) -> float:
+        """Return the share of a parameter that a worker has."""
         outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
-        return [
-            parameter.nbytes / (outputs * inputs if parameter.is_weight else outputs)
-            for parameter in layer.parameters
-            if parameter.is_trained == is_trained
-        ]
+        return 1.0 / (outputs * inputs if parameter.is_weight else outputs)
 
     def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerCollective]:
         """Return the collectives that sum the gradients of a layer's parameters."""
-        sizes = self._parameter_bytes(layer, option, is_trained=True)
+        sizes = [p.gradient * self._share_of(p, option) for p in layer.parameters if p.is_trained]
         axes = tuple(
             a for a, choice in enumerate(option)
             if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
@@ -257,7 +258,7 @@ class CostTables:
         depth = ceil(layer.depth / parts.get(INPUT, 1))
         columns = self._columns(layer, parts)
         flops = 2.0 * rows * columns * depth
-        rate = machine.gemm_flops(self.model.dtype, 1) * self.model.speed
+        rate = machine.gemm_flops(layer.dtype, 1) * self.model.speed
 
         def product_seconds(m: float, n: float, summed: float = 0.0) -> float:
             groups = layer.groups
@@ -289,10 +290,12 @@ class CostTables:
         inner = machine.levels[0].fan_out or self.mesh.workers
         return machine.worker_bandwidth(min(inner, self.mesh.workers), 1)
 
-    def _memory_bytes(self, layer: Layer, option: Option, trained: float) -> float:
-        """Return the bytes of parameters, gradients, optimizer states, and kept activations;
-        `trained` bytes of parameters have gradients and states."""
-        fixed = sum(self._parameter_bytes(layer, option, is_trained=False))
+    def _memory_bytes(self, layer: Layer, option: Option) -> float:
+        """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
+        parameters = sum(
+            p.nbytes * self._share_of(p, option) * (2 + self.model.slots if p.is_trained else 1)
+            for p in layer.parameters
+        )
         result = layer.result * _stored_share(self.mesh, result_state(option))
         operands = layer.inputs if layer.has_product and OUTPUT in option else ()
         states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
@@ -300,7 +303,7 @@ class CostTables:
             edge.nbytes * _stored_share(self.mesh, state)
             for edge, state in zip(operands, states, strict=True)
         )
-        return trained * (2 + self.model.slots) + fixed + result + read
+        return parameters + result + read
 
 
 def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
 
+from magmath.core.dtypes import DType
+
 BATCH: Final = "batch"
 CHANNEL: Final = "channel"
 SPACE: Final = "space"
@@ -31,11 +33,13 @@ class Edge:
 class LayerParameter:
     """A parameter or buffer of a layer.
 
+    gradient    bytes of its gradient, in the type in which the layer reads it
     is_weight   True if the weights of the layer's product are computed from it
     is_trained  False for buffers and frozen parameters, which have no gradient
     """
 
     nbytes: int
+    gradient: int
     is_weight: bool
     is_trained: bool
 
@@ -66,6 +70,7 @@ class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
 
     kind         the class of its module, or the operation that it begins with
+    dtype        the element type in which it computes
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
     other_bytes  bytes of memory that the element-wise operations read and write
@@ -85,6 +90,7 @@ class Layer:
 
     name: str
     kind: str
+    dtype: DType
     flops: float
     other_flops: float
     other_bytes: int
@@ -123,7 +129,6 @@ class LayerGraph:
 
     layers: tuple[Layer, ...]
     batch: int
-    itemsize: int
 
     @property
     def parameter_bytes(self) -> int:

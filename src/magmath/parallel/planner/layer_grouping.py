@@ -17,7 +17,8 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.graph.graph import topological
 from magmath.layout import Split
-from magmath.nn.abstract import abstract_arrays, trace_nodes
+from magmath.nn import mixed_precision
+from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
 from magmath.parallel.planner.layer_graph import (
@@ -33,8 +34,11 @@ from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_role
 from magmath.passes.expand import expand
 
 
-def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
-    """Return the layers of a module for an input of this shape, the batch included.
+def layer_graph(
+    module: Module, shape: Sequence[int], dtype: Any = None, precision: str | None = None
+) -> LayerGraph:
+    """Return the layers of a module for an input of this shape, the batch included, and of this
+    type, in a precision (see `nn.precision`).
 
     A module that is not built is left so: a copy without initial values is traced. The first layer
     that reads a parameter has its bytes and its gradient; layers that share it are planned
@@ -42,13 +46,15 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     checkpoints compute again count once. Raises ShapeError for an input without elements, and
     OptionError if the output does not depend on the input, or nothing is computed from it.
     """
-    if 0 in shape:
+    (abstract,) = abstract_arrays("plan", [shape], dtype)
+    if 0 in abstract.shape:
         raise ShapeError(
-            f"plan: the input of shape {tuple(shape)} has no elements to divide"
+            f"plan: the input of shape {abstract.shape} has no elements to divide"
             "; give the extents of a batch, such as (32, 3, 224, 224)"
         )
     module = _without_values(module)  # the nodes refer to its variables weakly
-    (network_input,), traced = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
+    with types_of_shapes("plan", dtype), mixed_precision.precision(precision):
+        (network_input,), traced = trace_nodes(module, (abstract,))
     outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
     grouping = _Grouping(network_input, list(topological(outputs)), module)
     if not any(grouping.is_input_dependent(node) for node in outputs):
@@ -63,9 +69,7 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
         )
     grouping.finish([node for node in outputs if grouping.is_input_dependent(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
-    return LayerGraph(
-        _with_different_names(layers), network_input.shape[0], network_input.dtype.itemsize
-    )
+    return LayerGraph(_with_different_names(layers), network_input.shape[0])
 
 
 def _with_different_names(layers: Sequence[Layer]) -> tuple[Layer, ...]:
@@ -98,8 +102,8 @@ class _Draft:
     anchor: Node
     is_product: bool
     members: list[Node] = field(default_factory=list)
-    parameters: list[Node] = field(default_factory=list)
-    """Those that no layer before it reads: only they add to the memory and the exchanges."""
+    parameters: dict[Node, int] = field(default_factory=dict)
+    """Those that no layer before it reads, with the bytes of an element as it reads them."""
     reads_trained: bool = False
     exchanges: list[LayerExchange] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
@@ -108,43 +112,34 @@ class _Draft:
 
     def layer(self, grouping: _Grouping) -> Layer:
         """Return the finished layer."""
-        anchor, item = self.anchor, self.anchor.dtype.itemsize
-        roles = grouping.roles[anchor]
-        extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
-        weights = grouping.weight_of(self) if self.is_product else None
-        of_product = grouping.parameters_of(weights) if weights is not None else ()
-        parameters = tuple(
-            LayerParameter(p.nbytes, p in of_product, grouping.is_trained(p))
-            for p in self.parameters
-        )
+        anchor = self.anchor
+        other_members = [node for node in self.members if node is not anchor]
+        weights = grouping.weights_of(self)
+        dtype = anchor.dtype if weights is None else weights.dtype
         columns = grouping.columns_of(self) if self.is_product else 0
         flops = anchor.operation.flops(anchor) if self.is_product else 0.0
-        depth = int(flops / (2 * anchor.size)) if self.is_product else 0
-        if self.is_product and grouping.can_split_input(self):
-            extents["input"] = grouping.input_extent(self)
-        extents = {role: n for role, n in extents.items() if role not in self.excluded}
-        other_members = [node for node in self.members if node is not anchor]
-        largest = max([node.size for node in other_members], default=0)
+        trained = [grouping.is_trained(leaf) for leaf in grouping.parameters_of(weights)]
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
+            dtype=dtype,
             flops=flops,
             other_flops=sum(node.operation.flops(node) for node in other_members),
-            other_bytes=2 * largest * item,
+            other_bytes=2 * max([node.nbytes for node in other_members], default=0),
             rows=anchor.size // columns if columns else 0,
             columns=columns,
-            depth=depth,
+            depth=int(flops / (2 * anchor.size)),
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
-            weights=weights.nbytes if weights is not None else 0,
-            parameters=parameters,
-            extents=extents,
+            weights=0 if weights is None else weights.nbytes,
+            parameters=grouping.parameters_read(self),
+            extents=grouping.extents_of(self),
             exchanges=tuple(self.exchanges),
-            result=anchor.size * item,
-            trains_weights=any(map(grouping.is_trained, of_product)),
+            result=anchor.size * dtype.itemsize,
+            trains_weights=any(trained),
             trainable=grouping.is_trainable(self),
             passes_back=grouping.has_trainable_input(self),
             inputs=tuple(
-                Edge(n, node.size * item, frozenset(r for r in grouping.roles[node] if r))
+                Edge(n, node.nbytes, frozenset(r for r in grouping.roles[node] if r))
                 for node, n in self.tensors.items()
             ),
         )
@@ -224,7 +219,7 @@ class _Grouping:
                 draft.reads_trained |= self.is_trained(parameter)
                 if parameter not in self._seen:
                     self._seen.add(parameter)
-                    draft.parameters.append(parameter)
+                    draft.parameters[parameter] = x.dtype.itemsize
 
     def _is_product(self, node: Node, sources: Sequence[Node]) -> bool:
         """Return True for a product of one activation and one parameter that sums over a letter."""
@@ -237,15 +232,33 @@ class _Grouping:
             shared - {"."} or node.attributes.get("groups")
         )
 
-    def weight_of(self, draft: _Draft) -> Node:
+    def weights_of(self, draft: _Draft) -> Node | None:
         """Return the operand of a product that is a parameter, or computed from parameters, as a
-        transposed one."""
+        transposed one; None for other layers."""
+        if not draft.is_product:
+            return None
         (operand,) = [x for x in draft.anchor.inputs if not self.is_input_dependent(x)]
         return operand
 
-    def parameters_of(self, operand: Node) -> tuple[Node, ...]:
-        """Return the parameters from which an operand is computed."""
-        return self._parameters[operand]
+    def parameters_of(self, operand: Node | None) -> tuple[Node, ...]:
+        """Return the parameters from which an operand is computed; none without an operand."""
+        return () if operand is None else self._parameters[operand]
+
+    def parameters_read(self, draft: _Draft) -> tuple[LayerParameter, ...]:
+        """Return the parameters and buffers that no layer before a layer reads."""
+        of_product = self.parameters_of(self.weights_of(draft))
+        return tuple(
+            LayerParameter(leaf.nbytes, leaf.size * item, leaf in of_product, self.is_trained(leaf))
+            for leaf, item in draft.parameters.items()
+        )
+
+    def extents_of(self, draft: _Draft) -> dict[str, int]:
+        """Return the extent of each role that can divide a layer."""
+        roles, shape = self.roles[draft.anchor], draft.anchor.shape
+        extents = {role: n for role, n in zip(roles, shape, strict=True) if role is not None}
+        if draft.is_product and self._can_split_input(draft):
+            extents["input"] = self._input_extent(draft)
+        return {role: n for role, n in extents.items() if role not in draft.excluded}
 
     def columns_of(self, draft: _Draft) -> int:
         """Return the positions of a product: the elements of the dimensions of its result that come
@@ -276,13 +289,13 @@ class _Grouping:
                 return d
         return None
 
-    def can_split_input(self, draft: _Draft) -> bool:
+    def _can_split_input(self, draft: _Draft) -> bool:
         """Return True if the summed dimension of a product has the role of channels."""
         (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
         return d is not None and self.roles[x][d] == CHANNEL
 
-    def input_extent(self, draft: _Draft) -> int:
+    def _input_extent(self, draft: _Draft) -> int:
         """Return the extent of the summed dimension of a product."""
         (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
@@ -343,7 +356,7 @@ def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[La
         if SPACE in roles.get(x, ()):
             d = roles[x].index(SPACE)
             if rows := _common_rows(node, number, d):
-                nbytes = rows * (x.size // x.shape[d]) * x.dtype.itemsize
+                nbytes = rows * (x.nbytes // x.shape[d])
                 others = frozenset(role for role in roles[x] if role) - {SPACE}
                 halos.append(LayerExchange("halo", SPACE, nbytes, others, is_product))
     return halos

@@ -9,7 +9,6 @@ from functools import cached_property
 from math import inf
 from typing import Any, final
 
-from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.cost import Machine, calibration_remark, load_machine
@@ -228,6 +227,7 @@ def plan(
     *,
     strategy: str = "auto",
     dtype: Any = None,
+    precision: str | None = None,
     memory: float | None = None,
     slots: int = 1,
     speed: float = 1.0,
@@ -245,6 +245,9 @@ def plan(
     workers   number of workers; those of "here" are threads, at most one for each processor
     strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
               "hybrid" the samples in convolutions and the outputs in dense layers
+    dtype     type of the input, such as "int64" for tokens; None is the default type
+    precision "float32", "mixed-bfloat16" or "mixed-float16", in which the network computes (see
+              `nn.precision`); None is the type of the parameters
     memory    bytes that a worker may use; by default those of the machine
     slots     values that the optimizer stores for each parameter, as 2 of Adam
     speed     measured speed of the arithmetic over that of the machine's description
@@ -260,10 +263,9 @@ def plan(
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
-    element = float32 if dtype is None else as_dtype(dtype)
-    graph = layer_graph(module, shape, dtype)
+    graph = layer_graph(module, shape, dtype, precision)
     return plan_graph(
-        graph, machine, workers, strategy=strategy, memory=memory, dtype=element,
+        graph, machine, workers, strategy=strategy, memory=memory,
         slots=slots, speed=speed, algorithm=algorithm, fused=fused,
     )  # fmt: skip
 
