@@ -262,3 +262,48 @@ def test_every_layer_has_a_name_of_its_own():
     plan = mm.parallel.plan(network, (16, 4), "dgx-h200", 2)
     assert [*plan.options] == ["input", "0", "1", "1 3", "loss", "loss 5"]
     assert [*plan.options.values()] == [layer.option for layer in plan.layers]
+
+
+# kept values --------------------------------------------------------------------------------------
+
+
+def _dense(activation):
+    return lambda: [mm.nn.Dense(8), mm.nn.Activation(activation)]
+
+
+def _convolution(*more):
+    return lambda: [mm.nn.Conv2d(8, 3, padding=1), *[layer() for layer in more]]
+
+
+RELU, POOL = lambda: mm.nn.Activation("relu"), lambda: mm.nn.MaxPool2d(3, stride=1, padding=1)
+
+
+@pytest.mark.parametrize(
+    ("block", "values"),
+    [
+        (_dense("relu"), 1),
+        (_dense("tanh"), 1),
+        (_dense("gelu"), 2),
+        (_convolution(RELU), 1),
+        (_convolution(mm.nn.BatchNorm), 2),
+        (_convolution(mm.nn.BatchNorm, RELU), 2),
+        (_convolution(RELU, POOL), 2),
+        (_convolution(mm.nn.BatchNorm, RELU, POOL), 3),
+        (lambda: [mm.nn.Residual(mm.nn.Sequential(*_convolution(mm.nn.BatchNorm, RELU)()))], 3),
+    ],
+)
+def test_values_that_the_backward_pass_reads_are_kept(block, values):
+    """Of a block of element-wise operations, its input and its result, not what is in between."""
+    shape = (4, 8, 6, 6) if isinstance(block()[0], (mm.nn.Conv2d, mm.nn.Residual)) else (64, 8)
+
+    def kept(blocks):
+        network = mm.nn.Sequential(*[layer for _ in range(blocks) for layer in block()])
+        return sum(layer.kept for layer in layer_graph(network, shape).layers)
+
+    statistics = 4 * 4 * 8  # of the channels, at most four
+    assert 0 <= (kept(5) - kept(3)) / 2 - values * 4 * np.prod(shape) <= statistics
+
+
+def test_the_output_is_kept_once():
+    plan = mm.parallel.plan(mm.nn.Dense(16, bias=False), (64, 8), "dgx-h200", 1)
+    assert [layer.memory for layer in plan.layers] == [4 * 64 * 8, 4 * (3 * 128 + 64 * 16), 0]

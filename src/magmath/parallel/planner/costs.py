@@ -296,14 +296,14 @@ class CostTables:
             p.nbytes * self._share_of(p, option) * (2 + self.model.slots if p.is_trained else 1)
             for p in layer.parameters
         )
-        result = layer.result * _stored_share(self.mesh, result_state(option))
+        kept = layer.kept * _stored_share(self.mesh, result_state(option))
         operands = layer.inputs if layer.has_product and OUTPUT in option else ()
         states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
         read = sum(
             edge.nbytes * _stored_share(self.mesh, state)
             for edge, state in zip(operands, states, strict=True)
         )
-        return parameters + result + read
+        return parameters + kept + read
 
 
 def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:

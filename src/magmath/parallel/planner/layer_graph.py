@@ -83,6 +83,7 @@ class Layer:
     extents      the extent of each role in the result; "input" is the summed dimension
     exchanges    what divisions of roles make workers exchange
     result       bytes of the result
+    kept         bytes of the values that are stored until the backward pass
     trains_weights  True if it computes the gradient of its product's weights
     trainable    True if it, or a layer that it reads, reads trained parameters
     passes_back  True if a layer that it reads is trainable, so that it computes that gradient
@@ -103,6 +104,7 @@ class Layer:
     extents: Mapping[str, int]
     exchanges: tuple[LayerExchange, ...]
     result: int
+    kept: int
     trains_weights: bool
     trainable: bool
     passes_back: bool

@@ -135,6 +135,7 @@ class _Draft:
             extents=grouping.extents_of(self),
             exchanges=tuple(self.exchanges),
             result=anchor.size * dtype.itemsize,
+            kept=grouping.kept_bytes(self),
             trains_weights=any(trained),
             trainable=grouping.is_trainable(self),
             passes_back=grouping.has_trainable_input(self),
@@ -157,6 +158,10 @@ class _Grouping:
         self._modules = dict(module.named_modules())
         self._trained = {id(parameter) for parameter in module.trainable()}  # names them, too
         self._seen: set[Node] = set()
+        self._readers: dict[Node, list[Node]] = {}
+        for node in nodes:
+            for x in node.inputs:
+                self._readers.setdefault(x, []).append(node)
         self._has_trainable_input: dict[_Draft, bool] = {}
         self.roles[network_input] = input_roles(network_input, nodes)
         self._layer[network_input] = self._open(network_input, is_product=False)
@@ -301,6 +306,37 @@ class _Grouping:
         d = self._summed(draft)
         assert d is not None
         return x.shape[d]
+
+    def kept_bytes(self, draft: _Draft) -> int:
+        """Return the bytes of the values of a layer that are stored until the backward pass.
+
+        They are what other layers and windows read, and what several operations read, as in a
+        normalization. Element-wise operations on such values are computed again.
+        """
+        kept: set[Node] = set()
+        known: set[Node] = set()
+        for node in draft.members:
+            operands = [x for x in node.inputs if self._layer.get(x) is draft]
+            if (
+                node is not draft.anchor
+                and node.operation.is_elementwise
+                and all(x in known or x.size < node.size for x in operands)
+            ):
+                known.add(node)
+            has_several_readers = len(self._readers.get(node, ())) > 1
+            if self._is_read_whole(node, draft) or (has_several_readers and node not in known):
+                kept.add(node)
+            known |= kept
+        return sum(node.nbytes for node in kept)
+
+    def _is_read_whole(self, node: Node, draft: _Draft) -> bool:
+        """Return True for a value that another layer or the loss reads, or an operation that reads
+        several of its elements for one of its own and does not sum."""
+        readers = self._readers.get(node, ())
+        return not readers or any(
+            self._layer[x] is not draft or not (x.operation.is_elementwise or x.operation.reduction)
+            for x in readers
+        )
 
     def is_trained(self, leaf: Node) -> bool:
         """Return True for the leaf of a parameter of the module that is not frozen."""
