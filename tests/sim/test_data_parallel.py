@@ -324,6 +324,8 @@ def test_mistakes() -> None:
             trained(ModelParallel)
     with pytest.raises(MagmathError, match="a dictionary from layers to options"):
         Hybrid("model")  # type: ignore[arg-type]
+    with pytest.raises(MagmathError, match="with texts as keys"):
+        Hybrid({0: "output"})  # type: ignore[dict-item]
     with pytest.raises(
         MagmathError, match="exchange='butterfly' is not known; there are allreduce"
     ):

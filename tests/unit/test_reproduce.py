@@ -208,6 +208,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_before_the_run(
     (tmp_path / "file").write_text("text")
     assert main(["reproduce", "stuck", "--output", str(tmp_path / "file")]) == 1
     assert "cannot be created" in capsys.readouterr().err
+    assert main(["reproduce", "stuck", "--output", "/proc"]) == 1  # not even for the superuser
+    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_every_experiment_names_its_paper() -> None:

@@ -10,11 +10,14 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, final
 
 from magmath.core.dtypes import DTYPES
+from magmath.core.resources import processor_count
+from magmath.core.shown_value import shown
 from magmath.cost.collective_costs import Level
 from magmath.cost.link import Link
 from magmath.cost.machine import GemmRate, Machine, current_machine
@@ -40,13 +43,20 @@ def known_machines() -> list[str]:
 
 def load_machine(name: str | os.PathLike[str]) -> Machine:
     """Return a machine by the name of a packaged description, by the path of a TOML file, or
-    "here".
+    "here", which connects one worker for each processor that this process may use.
 
-    Raises DataError for an unknown name, a file that is not TOML, and a missing, wrong or unknown
-    field.
+    Raises DataError for other types, an unknown name, a file that is not TOML, and a missing, wrong
+    or unknown field.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise DataError(
+            f"load_machine: a machine is a name, the path of a TOML file or a cost.Machine, was "
+            f"given {shown(name)}; give the number of workers as workers="
+        )
     if name == HERE:
-        return current_machine()
+        machine = current_machine()
+        host = replace(machine.levels[0], fan_out=processor_count())
+        return replace(machine, levels=(host,))
     packaged = _FOLDER / f"{os.fspath(name)}.toml"
     source = packaged if packaged.is_file() else Path(name)
     if not source.is_file():

@@ -60,6 +60,14 @@ class LayerAxes:
         leaves = [v.leaf for _, v in self._training.named_parameters()]
         return parameter_axes(self._step_graph(), leaves)
 
+    @cached_property
+    def _layers(self) -> Mapping[str, Sequence[Variable]]:
+        """The parameters of each layer."""
+        layers: dict[str, list[Variable]] = {}
+        for layer, parameter in self._training.named_parameters():
+            layers.setdefault(layer, []).append(parameter)
+        return layers
+
     def of(self, parameter: Variable) -> ParameterAxes:
         """Return the axes of a parameter."""
         return self._axes[parameter.leaf]
@@ -70,9 +78,7 @@ class LayerAxes:
 
         The weights of products decide, if there are any: a bias is divided with them only.
         """
-        parameters = [
-            (self.of(v), v) for owner, v in self._training.named_parameters() if owner == layer
-        ]
+        parameters = [(self.of(v), v) for v in self._layers.get(layer, ())]
         decisive = [(axes, v) for axes, v in parameters if axes.is_product] or parameters
         dims = [(axes.dimension(option), v) for axes, v in decisive]
         return min([0 if dim is None else v.shape[dim] for dim, v in dims], default=0)

@@ -164,10 +164,10 @@ class Hybrid(PerLayer):
 
     def __init__(self, layers: Mapping[str, str], *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
-        if not isinstance(layers, Mapping):
+        if not isinstance(layers, Mapping) or not all(isinstance(x, str) for x in layers):
             raise OptionError(
-                f"Hybrid: layers must be a dictionary from layers to options, such as "
-                f"{{'0': 'output'}}, was given {layers!r}"
+                f"Hybrid: layers must be a dictionary from layers to options, with texts as keys, "
+                f"such as {{'0': 'output'}}, was given {layers!r}"
             )
         for pattern, option in layers.items():
             if option not in COMPARED_OPTIONS:

@@ -96,7 +96,7 @@ def test_a_machine_has_no_more_workers_than_its_levels_connect(tmp_path):
     assert machine.max_workers == 2 * 4 * 2 * 2
     assert load_machine("k80-fdr").max_workers == math.inf
     assert plan(nn.Dense(64), (64, 64), machine=path, workers=32).mesh.workers == 32
-    with pytest.raises(OptionError, match=r"has 32 workers, was asked for 33; set fan_out"):
+    with pytest.raises(OptionError, match=r"has 32 workers, was asked for 33; plan fewer"):
         plan(nn.Dense(64), (64, 64), machine=path, workers=33)
 
 

@@ -50,6 +50,28 @@ def test_a_collective_waits_for_its_slowest_worker():
     assert _ends(tasks, slowdown={1: 3.0})[-1] == pytest.approx(4.5)
 
 
+class _Counted(tuple):
+    """A tuple that counts how often it is read from its beginning."""
+
+    reads = 0
+
+    def __iter__(self):
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_the_work_for_a_collective_is_linear_in_its_workers():
+    def reads(workers):
+        members = _Counted(range(workers))
+        ended = [_compute("a", worker, 1.0 + worker) for worker in members]
+        members.reads = 0
+        both = (COMMUNICATE, COMPUTE)
+        _ends([*ended, _send("all", members, 1.0, streams=both)])
+        return members.reads
+
+    assert reads(64) == reads(4)
+
+
 def test_tasks_that_wait_for_each_other_are_an_error():
     tasks = [_compute("a", 0, 1.0, (1,)), _compute("b", 0, 1.0)]
     with pytest.raises(MagmathError, match="'a .forward.' never starts"):

@@ -7,7 +7,7 @@ equal signatures share one table, so that repeated blocks of a network are evalu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 
-from magmath.core.dtypes import DType, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.core.shown_value import shown
@@ -24,13 +23,22 @@ from magmath.core.stage_times import count
 from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs, algorithm_names
 from magmath.cost.machine import Machine
 from magmath.errors import OptionError
-from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_graph import (
+    BATCH,
+    SPACE,
+    Edge,
+    Layer,
+    LayerGraph,
+    LayerParameter,
+)
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
+    NEEDED_ROLES,
     OUTPUT,
     PARTIAL,
     REPLICATED,
+    RESULT_ROLES,
     Exchange,
     LayerState,
     Option,
@@ -54,7 +62,6 @@ Table = np.ndarray
 class CostModel:
     """The settings on which the predicted seconds of a step depend.
 
-    dtype      the element type of the computation
     slots      values that the optimizer stores for each parameter
     speed      measured speed of the arithmetic over that of the machine's description
     algorithm  the algorithm of the collectives that have it; for others, and with None, the fastest
@@ -65,7 +72,6 @@ class CostModel:
     """
 
     machine: Machine
-    dtype: DType = float32
     slots: int = 1
     speed: float = 1.0
     algorithm: str | None = None
@@ -101,7 +107,7 @@ class LayerCost:
 
 
 @final
-class LayerExchange(NamedTuple):
+class LayerCollective(NamedTuple):
     """A collective of a layer, the bytes of the value that it exchanges, and the pass to which it
     belongs: "forward", "backward" or "gradient"."""
 
@@ -204,59 +210,55 @@ class CostTables:
         """Return the costs of a layer under an option."""
         parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
         forward, backward = self._compute_seconds(layer, parts)
-        weights, other_bytes = self.parameter_bytes(layer, option)
-        traffic = (3 + 2 * self.model.slots) * (weights + other_bytes)
-        update = traffic / self._bandwidth() + self._calls(layer.tensors)
+        trained = [p for p in layer.parameters if p.is_trained]
+        stored = sum(p.nbytes * self._share_of(p, option) for p in trained)
+        traffic = (3 + 2 * self.model.slots) * stored
         return LayerCost(
             forward=forward,
             backward=backward,
             exchange=self._seconds(exchanges(layer, option, self.mesh)),
             gradient=self._seconds(self.gradient_exchanges(layer, option)),
-            update=update if layer.tensors else 0.0,
-            memory=self._memory_bytes(layer, option, weights + other_bytes),
+            update=traffic / self._bandwidth() + self._calls(len(trained)),
+            memory=self._memory_bytes(layer, option),
         )
 
-    def _seconds(self, collectives: Sequence[LayerExchange]) -> float:
+    def _seconds(self, collectives: Sequence[LayerCollective]) -> float:
         return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
-    def parameter_bytes(self, layer: Layer, option: Option) -> tuple[float, float]:
-        """Return the bytes of a worker's parameters: of the product, and of the rest."""
+    def _share_of(self, parameter: LayerParameter, option: Option) -> float:
+        """Return the share of a parameter that a worker has."""
         outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
-        return layer.weights / (outputs * inputs), layer.other_weights / outputs
+        return 1.0 / (outputs * inputs if parameter.is_weight else outputs)
 
-    def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerExchange]:
+    def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerCollective]:
         """Return the collectives that sum the gradients of a layer's parameters."""
-        weights, other_bytes = self.parameter_bytes(layer, option)
+        sizes = [p.gradient * self._share_of(p, option) for p in layer.parameters if p.is_trained]
         axes = tuple(
             a for a, choice in enumerate(option)
             if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
         )  # fmt: skip
-        if not axes or not weights + other_bytes:
+        if not axes:
             return []
         allreduce = Exchange("allreduce", axes, 1.0)
-        if self.model.fused:
-            return [LayerExchange(allreduce, weights + other_bytes, "gradient")]
-        other_tensors = layer.tensors - (weights > 0)
-        sizes = (weights, *[other_bytes / other_tensors] * other_tensors)
-        return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in sizes if nbytes]
+        messages = [sum(sizes)] if self.model.fused else sizes
+        return [LayerCollective(allreduce, nbytes, "gradient") for nbytes in messages if nbytes]
 
-    def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
+    def _compute_seconds(self, layer: Layer, parts: Mapping[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
         if layer.kind in ("input", "loss"):
             return 0.0, 0.0
         machine = self.model.machine
-        outputs, inputs = parts.get(OUTPUT, 1), parts.get(INPUT, 1)
-        share = parts.get(BATCH, 1) * parts.get(SPACE, 1)
-        all_parts = share * outputs * inputs
-        traffic = layer.nbytes / all_parts / self._bandwidth()
-        other_seconds = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
+        traffic = _local_bytes(layer, parts) / self._bandwidth()
+        other_flops = layer.other_flops * _busiest_share(layer, parts, _SCATTERED)
+        other_seconds = other_flops / (machine.arithmetic * self.model.speed)
         if not layer.has_product:
             forward = max(traffic, other_seconds) + self._calls(1)
             return forward, forward if layer.trainable else 0.0
-        rows, depth = ceil(layer.rows / outputs), ceil(layer.depth / inputs)
+        rows = ceil(layer.rows / parts.get(OUTPUT, 1))
+        depth = ceil(layer.depth / parts.get(INPUT, 1))
         columns = self._columns(layer, parts)
         flops = 2.0 * rows * columns * depth
-        rate = machine.gemm_flops(self.model.dtype, 1) * self.model.speed
+        rate = machine.gemm_flops(layer.dtype, 1) * self.model.speed
 
         def product_seconds(m: float, n: float, summed: float = 0.0) -> float:
             groups = layer.groups
@@ -265,13 +267,15 @@ class CostTables:
 
         taps = max(1, layer.depth * layer.groups // layer.extents.get("input", layer.depth))
         forward = product_seconds(rows, columns)
-        backward = product_seconds(rows, depth, columns)
+        joined = other_seconds + self._calls(1)
+        backward = joined if layer.trainable else 0.0
+        if layer.trains_weights:
+            backward += product_seconds(rows, depth, columns)
         if layer.passes_back:
             backward += product_seconds(max(1, depth * layer.groups // taps), columns)
-        joined = other_seconds + self._calls(1)
-        return forward + joined, backward + joined
+        return forward + joined, backward
 
-    def _columns(self, layer: Layer, parts: dict[str, int]) -> float:
+    def _columns(self, layer: Layer, parts: Mapping[str, int]) -> float:
         """Return the positions on the busiest worker."""
         batch, space = layer.extents.get(BATCH, 1), layer.extents.get(SPACE, 1)
         other_columns = layer.columns / (batch * space)
@@ -286,16 +290,53 @@ class CostTables:
         inner = machine.levels[0].fan_out or self.mesh.workers
         return machine.worker_bandwidth(min(inner, self.mesh.workers), 1)
 
-    def _memory_bytes(self, layer: Layer, option: Option, parameters: float) -> float:
+    def _memory_bytes(self, layer: Layer, option: Option) -> float:
         """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
-        result = layer.result * _stored_share(self.mesh, result_state(option))
+        parameters = sum(
+            p.nbytes * self._share_of(p, option) * (2 + self.model.slots if p.is_trained else 1)
+            for p in layer.parameters
+        )
+        kept = layer.kept * _stored_share(self.mesh, result_state(option))
         operands = layer.inputs if layer.has_product and OUTPUT in option else ()
         states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
         read = sum(
             edge.nbytes * _stored_share(self.mesh, state)
             for edge, state in zip(operands, states, strict=True)
         )
-        return parameters * (2 + self.model.slots) + result + read
+        return parameters + kept + read
+
+
+def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:
+    """Return the bytes that the busiest worker reads and writes in one pass of a layer.
+
+    Every worker reads all weights unless their outputs or inputs are divided, and the whole operand
+    of a product of which it computes some outputs. Of divided inputs it computes whole sums.
+    """
+    of_operand = (BATCH, SPACE, INPUT if layer.has_product else OUTPUT)
+    reads = sum(
+        edge.nbytes
+        * _busiest_share(layer, parts, [d for d in of_operand if RESULT_ROLES[d] in edge.roles])
+        for edge in layer.inputs
+    )
+    weights = layer.weights * _busiest_share(layer, parts, (OUTPUT, INPUT))
+    result = layer.result * _busiest_share(layer, parts, (BATCH, SPACE, OUTPUT))
+    return reads + weights + result + layer.other_bytes * _busiest_share(layer, parts, _SCATTERED)
+
+
+_SCATTERED: Final = (BATCH, SPACE, OUTPUT, INPUT)
+"""The divisions of the element-wise operations on a result, over whose outputs pending sums are
+scattered."""
+
+
+def _busiest_share(layer: Layer, parts: Mapping[str, int], divisions: Sequence[str]) -> float:
+    """Return the share of a value on the busiest worker, if these divisions divide the value."""
+    share = 1.0
+    for division in divisions:
+        n = parts.get(division, 1)
+        if n > 1:
+            extent = layer.extents[NEEDED_ROLES[division]]
+            share *= ceil(extent / n) / extent
+    return share
 
 
 @lru_cache(maxsize=4096)
@@ -319,7 +360,7 @@ def _transfer_counts(
     return different, counts
 
 
-def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExchange]:
+def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerCollective]:
     """Return the collectives within a layer, those of its forward and of its backward pass."""
     collectives = []
     result = result_state(option)
@@ -328,24 +369,25 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExch
         whole = _replaced(option, result, REPLICATED)
         size = float(layer.result)
         collectives += [
-            *[LayerExchange(x, size, "forward") for x in transfer(mesh, pending, result)],
-            *[LayerExchange(x, size, "backward") for x in transfer(mesh, result, whole)],
+            *[LayerCollective(x, size, "forward") for x in transfer(mesh, pending, result)],
+            *[LayerCollective(x, size, "backward") for x in transfer(mesh, result, whole)],
         ]
-    for axis, choice in enumerate(option):
-        if mesh.shape[axis] == 1:
-            continue
-        role = CHANNEL if choice in (OUTPUT, INPUT) else choice
-        for summed, nbytes in layer.reductions:
-            if summed == role:
-                collectives += _both_ways(Exchange("allreduce", (axis,), 1.0), float(nbytes))
-        if choice == SPACE and layer.halo:
-            border = 2.0 * layer.halo / mesh.count(option, BATCH)
-            collectives += _both_ways(Exchange("halo", (axis,), 1.0), border)
-    return collectives
+    for inner in layer.exchanges:
+        axes = tuple(
+            axis
+            for axis, choice in enumerate(option)
+            if RESULT_ROLES.get(choice) == inner.role and mesh.shape[axis] > 1
+        )
+        if axes:
+            others = operand_state(option, inner.roles, is_product=inner.of_product)
+            has_one_border = inner.kind == "halo" and mesh.group(axes).size == 2
+            nbytes = inner.nbytes * _stored_share(mesh, others) / (2 if has_one_border else 1)
+            collectives += _both_ways(Exchange(inner.kind, axes, 1.0), nbytes)
+    return [x for x in collectives if x.phase == "forward" or layer.trainable]
 
 
-def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerExchange]:
-    return [LayerExchange(exchange, nbytes, phase) for phase in ("forward", "backward")]
+def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerCollective]:
+    return [LayerCollective(exchange, nbytes, phase) for phase in ("forward", "backward")]
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:

@@ -11,53 +11,15 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
 from magmath.core.stage_times import count
+from magmath.parallel.planner.assignment import Assignment, AssignmentProblem, Table
 from magmath.parallel.planner.relaxation import relaxed_assignment
-
-Table = np.ndarray
-
-
-@final
-@dataclass
-class AssignmentProblem:
-    """The tables of an assignment problem.
-
-    layers   seconds for each option of each layer
-    edges    (source, target, seconds for each pair of options)
-    """
-
-    layers: Sequence[Table]
-    edges: Sequence[tuple[int, int, Table]]
-
-    def cost(self, assignment: Sequence[int]) -> float:
-        """Return the cost of an assignment of options to layers."""
-        layer_cost = sum(float(table[o]) for table, o in zip(self.layers, assignment, strict=True))
-        return layer_cost + sum(float(t[assignment[u], assignment[v]]) for u, v, t in self.edges)
-
-
-@final
-@dataclass(frozen=True)
-class Assignment:
-    """The option of each layer, the cost, and a lower bound of all costs.
-
-    `relaxed`: the number of layers that elimination has left to the relaxation; 0 if it is exact.
-    """
-
-    options: tuple[int, ...]
-    cost: float
-    bound: float
-    relaxed: int = 0
-
-    @property
-    def gap(self) -> float:
-        """The largest possible excess over the optimum, as a share of the cost."""
-        return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
 
 @final
@@ -162,7 +124,7 @@ class _Network:
 
 
 def best_assignment(problem: AssignmentProblem) -> Assignment:
-    """Return the cheapest assignment, or a good one with a lower bound (see `Assignment.gap`)."""
+    """Return the cheapest assignment, or a good one with a lower bound."""
     network = _Network(problem, _Eliminated())
     removed: list[_Removed] = []
     waiting = list(network.own)[::-1]
@@ -173,17 +135,15 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
             removed.append(network.remove(layer))
             waiting += neighbours
     chosen: dict[int, int] = {}
-    bound, relaxed = None, len(network.own)
-    if relaxed:
-        remaining = network.rest()
-        options, below = relaxed_assignment(remaining.layers, remaining.edges)
+    bound = None
+    if network.own:
+        options, of_rest = relaxed_assignment(network.rest())
         chosen.update(zip(network.own, options, strict=True))
-        bound = below
-    base = sum(elimination.min_cost for elimination in removed)
+        bound = of_rest + sum(elimination.min_cost for elimination in removed)
     for elimination in reversed(removed):
         chosen[elimination.layer] = int(
             elimination.best[tuple(chosen[n] for n in elimination.neighbours)]
         )
     options = [chosen[i] for i in range(len(problem.layers))]
     cost = problem.cost(options)
-    return Assignment(tuple(options), cost, cost if bound is None else bound + base, relaxed)
+    return Assignment(tuple(options), cost, cost if bound is None else bound)

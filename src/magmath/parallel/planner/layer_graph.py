@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
 
+from magmath.core.dtypes import DType
+
 BATCH: Final = "batch"
 CHANNEL: Final = "channel"
 SPACE: Final = "space"
@@ -28,43 +30,82 @@ class Edge:
 
 @final
 @dataclass(frozen=True)
+class LayerParameter:
+    """A parameter or buffer of a layer.
+
+    gradient    bytes of its gradient, in the type in which the layer reads it
+    is_weight   True if the weights of the layer's product are computed from it
+    is_trained  False for buffers and frozen parameters, which have no gradient
+    """
+
+    nbytes: int
+    gradient: int
+    is_weight: bool
+    is_trained: bool
+
+
+@final
+@dataclass(frozen=True)
+class LayerExchange:
+    """An exchange within a layer, if a role is divided: an allreduce of sums over the role, or a
+    halo, which are the borders of its parts.
+
+    kind        "allreduce" or "halo"
+    nbytes      bytes of the sums, or those that a part between two others receives, for the values
+                of all other dimensions
+    roles       the roles of these dimensions
+    of_product  True for the operand of the layer's product
+    """
+
+    kind: str
+    role: str
+    nbytes: int
+    roles: frozenset[str]
+    of_product: bool = False
+
+
+@final
+@dataclass(frozen=True)
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
 
     kind         the class of its module, or the operation that it begins with
+    dtype        the element type in which it computes
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
-    nbytes       bytes that it reads and writes
+    other_bytes  bytes of memory that the element-wise operations read and write
     rows         outputs of the product; 0 if there is none, as columns and depth are then
     columns      positions of the product (samples × space)
     depth        elements that the product sums
     groups       groups of channels that are computed independently
-    weights      bytes of the parameters of the product, and `other_weights` of the others
-    tensors      number of parameters
+    weights      bytes of the weights that the product reads
+    parameters   the parameters and buffers that no layer before it reads
     extents      the extent of each role in the result; "input" is the summed dimension
-    halo         bytes that each border between two parts of space exchanges
-    reductions   sums over a role that need an exchange if the role is divided: role and bytes
+    exchanges    what divisions of roles make workers exchange
     result       bytes of the result
-    trainable    True if it, or a layer that it reads, has parameters
+    kept         bytes of the values that are stored until the backward pass
+    trains_weights  True if it computes the gradient of its product's weights
+    trainable    True if it, or a layer that it reads, reads trained parameters
     passes_back  True if a layer that it reads is trainable, so that it computes that gradient
     """
 
     name: str
     kind: str
+    dtype: DType
     flops: float
     other_flops: float
-    nbytes: int
+    other_bytes: int
     rows: int
     columns: int
     depth: int
     groups: int
     weights: int
-    other_weights: int
-    tensors: int
+    parameters: tuple[LayerParameter, ...]
     extents: Mapping[str, int]
-    halo: int
-    reductions: tuple[tuple[str, int], ...]
+    exchanges: tuple[LayerExchange, ...]
     result: int
+    kept: int
+    trains_weights: bool
     trainable: bool
     passes_back: bool
     inputs: tuple[Edge, ...]
@@ -90,12 +131,11 @@ class LayerGraph:
 
     layers: tuple[Layer, ...]
     batch: int
-    itemsize: int
 
     @property
     def parameter_bytes(self) -> int:
-        """The bytes of all parameters."""
-        return sum(layer.weights + layer.other_weights for layer in self.layers)
+        """The bytes of all parameters and buffers that the layers read, each counted once."""
+        return sum(parameter.nbytes for layer in self.layers for parameter in layer.parameters)
 
     @property
     def flops(self) -> float:

@@ -2,51 +2,85 @@
 
 `layer_graph` traces a module with abstract inputs. A product or correlation with a parameter begins
 a layer, and the element-wise operations on its result join that layer. A node that reads several
-layers, or that a division of its layer would not allow, begins a layer of its own. The *roles* of
-dimensions follow from the index notation of the operations, so a user's own layers need no rules
-here.
+layers, or that a division of its layer would not allow, begins a layer of its own.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, final
 
-from magmath.errors import OptionError
-from magmath.graph import Node
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import Graph, Node
 from magmath.graph.graph import topological
-from magmath.nn.abstract import abstract_arrays, trace_nodes
+from magmath.layout import Split
+from magmath.nn import mixed_precision
+from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
-from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
+from magmath.parallel.planner.layer_graph import (
+    CHANNEL,
+    SPACE,
+    Edge,
+    Layer,
+    LayerExchange,
+    LayerGraph,
+    LayerParameter,
+)
+from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
+from magmath.passes.expand import expand
 
-Roles = tuple[str | None, ...]
-"""The role of each dimension of a value, or None."""
 
+def layer_graph(
+    module: Module, shape: Sequence[int], dtype: Any = None, precision: str | None = None
+) -> LayerGraph:
+    """Return the layers of a module for an input of this shape, the batch included, and of this
+    type, in a precision (see `nn.precision`).
 
-def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
-    """Return the layers of a module for an input of this shape, the batch included.
-
-    A module that is not built is left so: a copy without initial values is traced. Raises
-    OptionError if the output does not depend on the input.
+    A module that is not built is left so: a copy without initial values is traced. The first layer
+    that reads a parameter has its bytes and its gradient; layers that share it are planned
+    independently, as if moving the parameter between their divisions took no time. Operations that
+    checkpoints compute again count once. Raises ShapeError for an input without elements, and
+    OptionError if the output does not depend on the input, or nothing is computed from it.
     """
+    (abstract,) = abstract_arrays("plan", [shape], dtype)
+    if 0 in abstract.shape:
+        raise ShapeError(
+            f"plan: the input of shape {abstract.shape} has no elements to divide"
+            "; give the extents of a batch, such as (32, 3, 224, 224)"
+        )
     module = _without_values(module)  # the nodes refer to its variables weakly
-    (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
-    module.named_parameters()  # names the parameters by their paths
-    grouping = _Grouping(network_input, dict(module.named_modules()))
-    for node in topological(outputs):
-        grouping.add(node)
+    with types_of_shapes("plan", dtype), mixed_precision.precision(precision):
+        (network_input,), traced = trace_nodes(module, (abstract,))
+    outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
+    grouping = _Grouping(network_input, list(topological(outputs)), module)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
             "; compute the output in __call__ from its argument"
         )
+    if len(grouping.drafts) == 1:
+        raise OptionError(
+            "plan: the network computes nothing from its input, so there are no layers to divide"
+            "; plan a network with parameters or arithmetic"
+        )
     grouping.finish([node for node in outputs if grouping.is_input_dependent(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
-    return LayerGraph(layers, network_input.shape[0], network_input.dtype.itemsize)
+    return LayerGraph(_with_different_names(layers), network_input.shape[0])
+
+
+def _with_different_names(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return layers whose names differ: one with the name of a former layer adds its number."""
+    former: set[str] = set()
+    renamed = []
+    for number, layer in enumerate(layers):
+        name = f"{layer.name} {number}" if layer.name in former else layer.name
+        former.add(name)
+        renamed.append(replace(layer, name=name))
+    return tuple(renamed)
 
 
 def _without_values(module: Module) -> Module:
@@ -68,50 +102,45 @@ class _Draft:
     anchor: Node
     is_product: bool
     members: list[Node] = field(default_factory=list)
-    parameters: list[Node] = field(default_factory=list)
-    reductions: list[tuple[str, int]] = field(default_factory=list)
+    parameters: dict[Node, int] = field(default_factory=dict)
+    """Those that no layer before it reads, with the bytes of an element as it reads them."""
+    reads_trained: bool = False
+    exchanges: list[LayerExchange] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
     """The values that it reads from other layers, with the layers."""
 
     def layer(self, grouping: _Grouping) -> Layer:
         """Return the finished layer."""
-        anchor, item = self.anchor, self.anchor.dtype.itemsize
-        roles = grouping.roles[anchor]
-        extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
-        weights = grouping.weight_of(self) if self.is_product else None
-        of_product = grouping.parameters_of(weights) if weights is not None else ()
-        rows = extents.get(CHANNEL, 0) if self.is_product else 0
-        flops = anchor.operation.flops(anchor) if self.is_product else 0.0
-        depth = int(flops / (2 * anchor.size)) if self.is_product else 0
-        if self.is_product and grouping.can_split_input(self):
-            extents["input"] = grouping.input_extent(self)
-        extents = {role: n for role, n in extents.items() if role not in self.excluded}
+        anchor = self.anchor
         other_members = [node for node in self.members if node is not anchor]
-        weight_bytes = prod(weights.shape) * item if weights is not None else 0
-        reads = sum(node.size * item for node in self.tensors)
-        largest = max([node.size for node in other_members], default=0)
+        weights = grouping.weights_of(self)
+        dtype = anchor.dtype if weights is None else weights.dtype
+        columns = grouping.columns_of(self) if self.is_product else 0
+        flops = anchor.operation.flops(anchor) if self.is_product else 0.0
+        trained = [grouping.is_trained(leaf) for leaf in grouping.parameters_of(weights)]
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
+            dtype=dtype,
             flops=flops,
             other_flops=sum(node.operation.flops(node) for node in other_members),
-            nbytes=reads + weight_bytes + (anchor.size + 2 * largest) * item,
-            rows=rows,
-            columns=anchor.size // rows if rows else 0,
-            depth=depth,
+            other_bytes=2 * max([node.nbytes for node in other_members], default=0),
+            rows=anchor.size // columns if columns else 0,
+            columns=columns,
+            depth=int(flops / (2 * anchor.size)),
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
-            weights=weight_bytes,
-            other_weights=sum(p.size * item for p in self.parameters if p not in of_product),
-            tensors=len(self.parameters),
-            extents=extents,
-            halo=_halo_bytes(self.members, grouping),
-            reductions=tuple(self.reductions),
-            result=anchor.size * item,
+            weights=0 if weights is None else weights.nbytes,
+            parameters=grouping.parameters_read(self),
+            extents=grouping.extents_of(self),
+            exchanges=tuple(self.exchanges),
+            result=anchor.size * dtype.itemsize,
+            kept=grouping.kept_bytes(self),
+            trains_weights=any(trained),
             trainable=grouping.is_trainable(self),
             passes_back=grouping.has_trainable_input(self),
             inputs=tuple(
-                Edge(n, node.size * item, frozenset(r for r in grouping.roles[node] if r))
+                Edge(n, node.nbytes, frozenset(r for r in grouping.roles[node] if r))
                 for node, n in self.tensors.items()
             ),
         )
@@ -121,26 +150,31 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, network_input: Node, modules: Mapping[str, Module]) -> None:
+    def __init__(self, network_input: Node, nodes: Sequence[Node], module: Module) -> None:
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
-        self._input = network_input
-        self._modules = modules
+        self._modules = dict(module.named_modules())
+        self._trained = {id(parameter) for parameter in module.trainable()}  # names them, too
         self._seen: set[Node] = set()
+        self._readers: dict[Node, list[Node]] = {}
+        for node in nodes:
+            for x in node.inputs:
+                self._readers.setdefault(x, []).append(node)
         self._has_trainable_input: dict[_Draft, bool] = {}
+        self.roles[network_input] = input_roles(network_input, nodes)
+        self._layer[network_input] = self._open(network_input, is_product=False)
+        for node in nodes:
+            if node is not network_input:
+                self._add(node)
 
     def is_input_dependent(self, node: Node) -> bool:
         """Return True if a node depends on the network's input."""
         return node in self._layer
 
-    def add(self, node: Node) -> None:
+    def _add(self, node: Node) -> None:
         """Assign the next node."""
-        if node is self._input:
-            self.roles[node] = _input_roles(node.ndim)
-            self._layer[node] = self._open(node, is_product=False)
-            return
         sources = [x for x in node.inputs if self.is_input_dependent(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
@@ -148,17 +182,23 @@ class _Grouping:
             self._parameters[node] = tuple(dict.fromkeys([*below, *own_parameters]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
-        divisions = _divisions(node, sources, self.roles)
+        weights = [x for x in node.inputs if self._parameters.get(x)]
+        divisions = divisions_of(node, sources, weights, self.roles)
         self.roles[node] = divisions.roles
         is_product = self._is_product(node, sources)
-        if is_product or len(owners) > 1 or divisions.needs_own_layer:
+        computes_on_input = owners[0].number == 0 and node.operation.flops(node) > 0
+        if is_product or computes_on_input or len(owners) > 1 or divisions.needs_own_layer:
             draft = self._open(node, is_product=is_product)
         else:
             draft = owners[0]
             draft.members.append(node)
         draft.excluded |= divisions.excluded
         if not is_product:
-            draft.reductions += [(role, node.nbytes) for role in divisions.summed]
+            roles = frozenset(role for role in divisions.roles if role)
+            draft.exchanges += [
+                LayerExchange("allreduce", role, node.nbytes, roles) for role in divisions.summed
+            ]
+        draft.exchanges += _halos(node, self.roles, is_product)
         self._layer[node] = draft
         self._read(draft, node, sources)
 
@@ -181,9 +221,10 @@ class _Grouping:
                 draft.tensors[x] = self._layer[x].number
         for x in node.inputs:
             for parameter in self._parameters.get(x, ()):
+                draft.reads_trained |= self.is_trained(parameter)
                 if parameter not in self._seen:
                     self._seen.add(parameter)
-                    draft.parameters.append(parameter)
+                    draft.parameters[parameter] = x.dtype.itemsize
 
     def _is_product(self, node: Node, sources: Sequence[Node]) -> bool:
         """Return True for a product of one activation and one parameter that sums over a letter."""
@@ -196,15 +237,50 @@ class _Grouping:
             shared - {"."} or node.attributes.get("groups")
         )
 
-    def weight_of(self, draft: _Draft) -> Node:
+    def weights_of(self, draft: _Draft) -> Node | None:
         """Return the operand of a product that is a parameter, or computed from parameters, as a
-        transposed one."""
+        transposed one; None for other layers."""
+        if not draft.is_product:
+            return None
         (operand,) = [x for x in draft.anchor.inputs if not self.is_input_dependent(x)]
         return operand
 
-    def parameters_of(self, operand: Node) -> tuple[Node, ...]:
-        """Return the parameters from which an operand is computed."""
-        return self._parameters[operand]
+    def parameters_of(self, operand: Node | None) -> tuple[Node, ...]:
+        """Return the parameters from which an operand is computed; none without an operand."""
+        return () if operand is None else self._parameters[operand]
+
+    def parameters_read(self, draft: _Draft) -> tuple[LayerParameter, ...]:
+        """Return the parameters and buffers that no layer before a layer reads."""
+        of_product = self.parameters_of(self.weights_of(draft))
+        return tuple(
+            LayerParameter(leaf.nbytes, leaf.size * item, leaf in of_product, self.is_trained(leaf))
+            for leaf, item in draft.parameters.items()
+        )
+
+    def extents_of(self, draft: _Draft) -> dict[str, int]:
+        """Return the extent of each role that can divide a layer."""
+        roles, shape = self.roles[draft.anchor], draft.anchor.shape
+        extents = {role: n for role, n in zip(roles, shape, strict=True) if role is not None}
+        if draft.is_product and self._can_split_input(draft):
+            extents["input"] = self._input_extent(draft)
+        return {role: n for role, n in extents.items() if role not in draft.excluded}
+
+    def columns_of(self, draft: _Draft) -> int:
+        """Return the positions of a product: the elements of the dimensions of its result that come
+        from the activation and are not its channels."""
+        anchor, notation = draft.anchor, draft.anchor.index_notation
+        letters = next(
+            letters
+            for letters, x in zip(notation.inputs, anchor.inputs, strict=True)
+            if self.is_input_dependent(x)
+        ).lower()
+        return prod(
+            extent
+            for letter, role, extent in zip(
+                notation.output.lower(), self.roles[anchor], anchor.shape, strict=True
+            )
+            if letter in letters and letter != "." and role != CHANNEL
+        )
 
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
@@ -218,22 +294,57 @@ class _Grouping:
                 return d
         return None
 
-    def can_split_input(self, draft: _Draft) -> bool:
+    def _can_split_input(self, draft: _Draft) -> bool:
         """Return True if the summed dimension of a product has the role of channels."""
         (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
         return d is not None and self.roles[x][d] == CHANNEL
 
-    def input_extent(self, draft: _Draft) -> int:
+    def _input_extent(self, draft: _Draft) -> int:
         """Return the extent of the summed dimension of a product."""
         (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
         assert d is not None
         return x.shape[d]
 
+    def kept_bytes(self, draft: _Draft) -> int:
+        """Return the bytes of the values of a layer that are stored until the backward pass.
+
+        They are what other layers and windows read, and what several operations read, as in a
+        normalization. Element-wise operations on such values are computed again.
+        """
+        kept: set[Node] = set()
+        known: set[Node] = set()
+        for node in draft.members:
+            operands = [x for x in node.inputs if self._layer.get(x) is draft]
+            if (
+                node is not draft.anchor
+                and node.operation.is_elementwise
+                and all(x in known or x.size < node.size for x in operands)
+            ):
+                known.add(node)
+            has_several_readers = len(self._readers.get(node, ())) > 1
+            if self._is_read_whole(node, draft) or (has_several_readers and node not in known):
+                kept.add(node)
+            known |= kept
+        return sum(node.nbytes for node in kept)
+
+    def _is_read_whole(self, node: Node, draft: _Draft) -> bool:
+        """Return True for a value that another layer or the loss reads, or an operation that reads
+        several of its elements for one of its own and does not sum."""
+        readers = self._readers.get(node, ())
+        return not readers or any(
+            self._layer[x] is not draft or not (x.operation.is_elementwise or x.operation.reduction)
+            for x in readers
+        )
+
+    def is_trained(self, leaf: Node) -> bool:
+        """Return True for the leaf of a parameter of the module that is not frozen."""
+        return id(_variable_of(leaf)) in self._trained
+
     def is_trainable(self, draft: _Draft) -> bool:
-        """Return True if a layer, or one that it reads, has parameters."""
-        return bool(draft.parameters) or self.has_trainable_input(draft)
+        """Return True if a layer, or one that it reads, reads trained parameters."""
+        return draft.reads_trained or self.has_trainable_input(draft)
 
     def has_trainable_input(self, draft: _Draft) -> bool:
         """Return True if a layer reads a trainable one."""
@@ -260,110 +371,40 @@ class _Grouping:
         return draft.anchor.name if module is None else type(module).__name__
 
 
+def _variable_of(leaf: Node) -> Any:
+    """Return the variable of a leaf, or None."""
+    return leaf.value() if callable(leaf.value) else None
+
+
 def _module_path(draft: _Draft) -> str:
     """Return the path of the module of a layer's parameters; empty if it has none."""
     for parameter in draft.parameters:
-        variable = parameter.value() if callable(parameter.value) else None
-        path: str = getattr(variable, "name", "").rpartition(".")[0]
+        path: str = getattr(_variable_of(parameter), "name", "").rpartition(".")[0]
         if path:
             return path
     return ""
 
 
-@final
-@dataclass(frozen=True)
-class _Divisions:
-    """How divisions of the operands pass through a node.
-
-    roles            the roles of the result's dimensions
-    summed           roles over which it sums
-    needs_own_layer  True if it needs a divided dimension whole, or mixes its parts
-    excluded         roles by which it cannot be divided
-    """
-
-    roles: Roles
-    summed: tuple[str, ...]
-    needs_own_layer: bool
-    excluded: frozenset[str]
+def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[LayerExchange]:
+    """Return the borders between parts of space that a node reads from neighbours."""
+    halos = []
+    for number, x in enumerate(node.inputs):
+        if SPACE in roles.get(x, ()):
+            d = roles[x].index(SPACE)
+            if rows := _common_rows(node, number, d):
+                nbytes = rows * (x.nbytes // x.shape[d])
+                others = frozenset(role for role in roles[x] if role) - {SPACE}
+                halos.append(LayerExchange("halo", SPACE, nbytes, others, is_product))
+    return halos
 
 
-def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
-    """Return how divisions of the operands pass through a node, by its index notation."""
-    notation = node.index_notation
-    by_letter: dict[str, str] = {}
-    excluded: set[str] = set()
-    for letters, x in zip(notation.inputs, node.inputs, strict=True):
-        if x not in roles:
-            continue
-        for letter, role, extent in zip(letters, roles[x], x.shape, strict=True):
-            if role is None or extent == 1:
-                continue
-            several = letter.isupper() and len(sources) > 1
-            if letter == "." or several:
-                excluded.add(role)
-            if letter != ".":
-                by_letter.setdefault(letter.lower(), role)
-    result_roles = [by_letter.get(letter.lower()) for letter in notation.output]
-    present = {letter.lower() for letter in notation.output}
-    summed = tuple(role for letter, role in by_letter.items() if letter not in present)
-    needs_own_layer = bool(excluded)
-    if not node.operation.is_elementwise:
-        result_roles = _with_outputs(node, notation.inputs, notation.output, result_roles, roles)
-    return _Divisions(tuple(result_roles), summed, needs_own_layer, frozenset(excluded))
-
-
-def _with_outputs(
-    node: Node,
-    inputs: tuple[str, ...],
-    output: str,
-    result_roles: list[str | None],
-    roles: Mapping[Node, Roles],
-) -> list[str | None]:
-    """Give a dimension of the result that comes from a parameter the role of channels."""
-    known = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
-             if x in roles for c in letters}  # fmt: skip
-    parameter_letters = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
-              if x not in roles for c in letters}  # fmt: skip
-    if CHANNEL in result_roles:
-        return result_roles
-    for d, letter in enumerate(output):
-        if letter.lower() in parameter_letters - known - {"."}:
-            result_roles[d] = CHANNEL
-            break
-    return result_roles
-
-
-def _input_roles(ndim: int) -> Roles:
-    """Return the roles of an input: samples, then channels and space, or steps and features."""
-    if ndim == 3:
-        return (BATCH, SPACE, CHANNEL)
-    return (BATCH, CHANNEL, SPACE, *[None] * ndim)[:ndim]
-
-
-def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
-    """Return the bytes that a border between two parts of space exchanges, once forward."""
-    total = 0
-    for node in members:
-        for x, letters in zip(node.inputs, _letters(node), strict=False):
-            if x not in grouping.roles or SPACE not in grouping.roles[x]:
-                continue
-            d = grouping.roles[x].index(SPACE)
-            if letters[d].isupper():
-                total += _overlap(node, x, d) * (x.size // x.shape[d]) * x.dtype.itemsize
-    return total
-
-
-def _letters(node: Node) -> tuple[str, ...]:
-    return node.index_notation.inputs
-
-
-def _overlap(node: Node, x: Node, d: int) -> int:
-    """Return the elements along a dimension that two neighbouring parts both read."""
-    attributes: Mapping[str, Any] = node.attributes
-    window = attributes.get("window", attributes.get("kernel"))
-    extent = node.inputs[1].shape[d] if window is None and len(node.inputs) > 1 else None
-    if extent is None:
-        if window is None or len(window) <= d - 2:
-            return 0
-        extent = window[d - 2]
-    return max(0, extent - attributes["stride"][d - 2]) if "stride" in attributes else extent - 1
+def _common_rows(node: Node, operand: int, d: int) -> int:
+    """Return the elements along a dimension of an operand that two neighbouring parts of the result
+    both read."""
+    notation, derived_split = node.index_notation, node.operation.derived_split
+    letter = notation.inputs[operand][d]
+    if not letter.isupper() or letter.lower() not in notation.output or derived_split is None:
+        return 0
+    halves = Split.even(0, node.shape[notation.output.index(letter.lower())], 2)
+    read = derived_split(node, letter.lower(), halves, operand)
+    return 0 if read is None else read.indices_at(0).intersect(read.indices_at(1)).size

@@ -31,8 +31,10 @@ Option = tuple[str, ...]
 LayerState = tuple[str, ...]
 """For each mesh axis: a role that it divides, "replicated" or "partial"."""
 
-_NEEDS: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: "input", SPACE: SPACE}
-_RESULT: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: CHANNEL, SPACE: SPACE}
+NEEDED_ROLES: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: "input", SPACE: SPACE}
+"""The role of the dimension that a division needs; "input" is the summed one."""
+RESULT_ROLES: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: CHANNEL, SPACE: SPACE}
+"""The role of the dimension of the result that a division leaves divided."""
 _OPERAND: Final = {BATCH: BATCH, OUTPUT: REPLICATED, INPUT: CHANNEL, SPACE: SPACE}
 
 
@@ -82,7 +84,7 @@ def options_of(layer: Layer, mesh: PlannerMesh) -> list[Option]:
 
 
 def _can_split(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
-    for division, role in _NEEDS.items():
+    for division, role in NEEDED_ROLES.items():
         parts = mesh.count(option, division)
         if parts > 1 and parts > layer.extents.get(role, 0):
             return False
@@ -102,14 +104,14 @@ ALL_ROLES: Final = frozenset((BATCH, CHANNEL, SPACE))
 def result_state(option: Option, roles: frozenset[str] = ALL_ROLES) -> LayerState:
     """Return the state of a result whose dimensions have these roles. The pending sums of "input"
     are scattered over the channels."""
-    return _state(option, _RESULT, roles)
+    return _state(option, RESULT_ROLES, roles)
 
 
 @lru_cache(maxsize=4096)
 def operand_state(option: Option, roles: frozenset[str], *, is_product: bool) -> LayerState:
     """Return the state in which a layer reads a value. A product with divided outputs reads all
     channels; other layers read what they compute."""
-    return _state(option, _OPERAND if is_product else _RESULT, roles)
+    return _state(option, _OPERAND if is_product else RESULT_ROLES, roles)
 
 
 def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -> LayerState:

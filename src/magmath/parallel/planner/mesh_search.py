@@ -14,8 +14,9 @@ from typing import Final, final
 import numpy as np
 
 from magmath.errors import MemoryLimitError
+from magmath.parallel.planner.assignment import AssignmentProblem
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
+from magmath.parallel.planner.elimination import best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (
     OUTPUT,
@@ -181,14 +182,15 @@ def simulated_step(
     sharded: bool = False,
     slowdown: dict[int, float] | None = None,
 ) -> SimulatedPlanStep:
-    """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
+    """Simulate training steps of a candidate; the slowest worker ends a step.
+
+    See `step_program` and `tasks` for the options.
+    """
     program = step_program(candidate.tables, candidate.options, sharded=sharded)
     simulated, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
     levels = candidate.tables.model.machine.levels
     timeline = simulate(simulated, levels, slowdown)
-    if len(ends) == 1 or not simulated:
-        return SimulatedPlanStep(timeline.seconds, timeline)
-    last, former = (timeline.spans[end].end for end in (ends[-1], ends[-2]))
+    former, last = (max(timeline.spans[task].end for task in end) for end in ends[-2:])
     return SimulatedPlanStep(last - former, timeline)
 
 

@@ -9,11 +9,10 @@ from functools import cached_property
 from math import inf
 from typing import Any, final
 
-from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.cost import Machine, calibration_remark, load_machine
-from magmath.errors import OptionError
+from magmath.errors import MemoryLimitError, OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import CHANNEL, LayerGraph
@@ -228,6 +227,7 @@ def plan(
     *,
     strategy: str = "auto",
     dtype: Any = None,
+    precision: str | None = None,
     memory: float | None = None,
     slots: int = 1,
     speed: float = 1.0,
@@ -242,8 +242,12 @@ def plan(
     shape     shape of the input, the batch of all workers included
     machine   "here", the name of a packaged description, the path of a TOML file, or a
               `cost.Machine`
+    workers   number of workers; those of "here" are threads, at most one for each processor
     strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
               "hybrid" the samples in convolutions and the outputs in dense layers
+    dtype     type of the input, such as "int64" for tokens; None is the default type
+    precision "float32", "mixed-bfloat16" or "mixed-float16", in which the network computes (see
+              `nn.precision`); None is the type of the parameters
     memory    bytes that a worker may use; by default those of the machine
     slots     values that the optimizer stores for each parameter, as 2 of Adam
     speed     measured speed of the arithmetic over that of the machine's description
@@ -253,15 +257,15 @@ def plan(
 
     Raises DataError for an unknown or incomplete machine, OptionError for more workers than the
     machine has, an unknown algorithm or strategy, a fixed strategy that divides no layer over so
-    many workers, and other values that no plan can have, and MemoryLimitError if no division of the
-    network fits the memory.
+    many workers, a network that computes nothing from its input, and other values that no plan can
+    have, ShapeError for an input without elements, and MemoryLimitError if no division of the
+    network, or not that of a fixed strategy, fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
-    element = float32 if dtype is None else as_dtype(dtype)
-    graph = layer_graph(module, shape, dtype)
+    graph = layer_graph(module, shape, dtype, precision)
     return plan_graph(
-        graph, machine, workers, strategy=strategy, memory=memory, dtype=element,
+        graph, machine, workers, strategy=strategy, memory=memory,
         slots=slots, speed=speed, algorithm=algorithm, fused=fused,
     )  # fmt: skip
 
@@ -281,14 +285,14 @@ def plan_graph(
     described = machine if isinstance(machine, Machine) else load_machine(machine)
     if workers > (capacity := described.max_workers):
         raise OptionError(
-            f"plan: {described.source} has {capacity} workers, was asked for {workers}; set "
-            f"fan_out of the outermost level to 0 if it connects any number of units"
+            f"plan: {described.source} has {capacity} workers, was asked for {workers}; plan "
+            f"fewer, or for a machine whose outermost level has fan_out 0, for any number of units"
         )
     costs = CostModel(described, **model)
     if memory is not None and memory != inf:
         require_number("plan: memory", memory, 0)
+    limit = described.memory if memory is None else float(memory)
     if strategy == "auto":
-        limit = described.memory if memory is None else float(memory)
         return Plan(graph, described, search_meshes(graph, costs, workers, limit))
     if strategy not in FIXED_STRATEGIES:
         raise OptionError(
@@ -298,6 +302,12 @@ def plan_graph(
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
     fixed = uniform_candidate(tables, FIXED_STRATEGIES[strategy])
     _check_division(fixed, strategy)
+    if fixed.memory > limit:
+        raise MemoryLimitError(
+            f"plan: with the strategy {strategy!r}, a worker of {workers} needs "
+            f"{fixed.memory / 1e9:.3g} GB, more than {limit / 1e9:.3g} GB; use more workers, a "
+            f"smaller batch, another strategy, or memory=… with more bytes"
+        )
     step = simulated_step(fixed)
     return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
 

@@ -15,23 +15,15 @@ from typing import Any, final
 import numpy as np
 
 from magmath.errors import OptionError
-
-Table = np.ndarray
-Edges = Sequence[tuple[int, int, Table]]
+from magmath.parallel.planner.assignment import AssignmentProblem, Table
 
 
-def relaxed_assignment(layers: Sequence[Table], edges: Edges) -> tuple[list[int], float]:
+def relaxed_assignment(problem: AssignmentProblem) -> tuple[list[int], float]:
     """Return an option for each layer, and a lower bound of the cost of all assignments."""
-    weights, bound = _solved(layers, edges)
-    starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(table)) for table in layers]]
-    assignments = [_improved(start, layers, edges) for start in starts]
-    best = min(assignments, key=lambda options: _cost(options, layers, edges))
-    return best, bound
-
-
-def _cost(options: Sequence[int], layers: Sequence[Table], edges: Edges) -> float:
-    layer_cost = sum(float(table[o]) for table, o in zip(layers, options, strict=True))
-    return layer_cost + sum(float(t[options[u], options[v]]) for u, v, t in edges)
+    weights, bound = _solved(problem)
+    starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(x)) for x in problem.layers]]
+    assignments = [_improved(start, problem) for start in starts]
+    return min(assignments, key=problem.cost), bound
 
 
 @final
@@ -59,7 +51,7 @@ class _Equations:
         return csr_matrix(entries, shape=(len(self.right), columns))
 
 
-def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
+def _solved(problem: AssignmentProblem) -> tuple[list[Table], float]:
     """Return the weights of the options of each layer in the optimum, and its cost.
 
     The columns are the weights of the options of all layers, then those of the pairs of options of
@@ -67,6 +59,7 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
     """
     from scipy.optimize import linprog
 
+    layers = problem.layers
     starts = np.cumsum([0, *[len(layer) for layer in layers]]).tolist()
     scale = max(float(np.max(layer)) for layer in layers) or 1.0
     costs = [layer / scale for layer in layers]
@@ -74,7 +67,7 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
     for start, stop in pairwise(starts):
         equations.add([(column, 1.0) for column in range(start, stop)], 1.0)
     first = starts[-1]
-    for u, v, table in edges:
+    for u, v, table in problem.edges:
         n, m = table.shape
         costs.append(table.ravel() / scale)
         pairs = np.arange(first, first + n * m).reshape(n, m)
@@ -93,27 +86,27 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
     return weights, float(solution.fun) * scale
 
 
-def _improved(start: list[int], layers: Sequence[Table], edges: Edges) -> list[int]:
+def _improved(start: list[int], problem: AssignmentProblem) -> list[int]:
     """Return the options after changing single layers, and pairs of neighbours, as long as that
     lowers the cost."""
-    options, cost = list(start), _cost(start, layers, edges)
+    options, cost = list(start), problem.cost(start)
     while True:
-        for u, v, _ in edges:
-            _improve_pair(options, u, v, layers, edges)
-        for i in range(len(layers)):
-            options[i] = int(np.argmin(_conditional(options, i, layers, edges)))
-        lower = _cost(options, layers, edges)
+        for u, v, _ in problem.edges:
+            _improve_pair(options, u, v, problem)
+        for i in range(len(problem.layers)):
+            options[i] = int(np.argmin(_conditional(options, i, problem)))
+        lower = problem.cost(options)
         if lower >= cost - 1e-12 * abs(cost):
             return options
         cost = lower
 
 
 def _conditional(
-    options: Sequence[int], i: int, layers: Sequence[Table], edges: Edges, without: int = -1
+    options: Sequence[int], i: int, problem: AssignmentProblem, without: int = -1
 ) -> Table:
     """Return the cost of each option of a layer, given the options of its neighbours."""
-    cost = layers[i].copy()
-    for u, v, table in edges:
+    cost = problem.layers[i].copy()
+    for u, v, table in problem.edges:
         if u == i and v != without:
             cost += table[:, options[v]]
         elif v == i and u != without:
@@ -121,15 +114,13 @@ def _conditional(
     return cost
 
 
-def _improve_pair(
-    options: list[int], u: int, v: int, layers: Sequence[Table], edges: Edges
-) -> None:
+def _improve_pair(options: list[int], u: int, v: int, problem: AssignmentProblem) -> None:
     """Change the options of two neighbours to the best pair, given all others."""
     joint = (
-        _conditional(options, u, layers, edges, without=v)[:, None]
-        + _conditional(options, v, layers, edges, without=u)[None, :]
+        _conditional(options, u, problem, without=v)[:, None]
+        + _conditional(options, v, problem, without=u)[None, :]
     )
-    for a, b, table in edges:
+    for a, b, table in problem.edges:
         if (a, b) == (u, v):
             joint = joint + table
         elif (a, b) == (v, u):

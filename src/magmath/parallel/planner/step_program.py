@@ -227,8 +227,9 @@ class _StepWriter:
 
 def tasks(
     program: StepProgram, tables: CostTables, *, every_worker: bool, overlap: bool = True
-) -> tuple[list[SimulatedTask], list[int]]:
-    """Return the tasks of a program, and the tasks that end the backward pass of each step.
+) -> tuple[list[SimulatedTask], list[set[int]]]:
+    """Return the tasks of a program, and those of all workers that end the backward pass of each
+    step.
 
     every_worker   write out all workers; otherwise one worker represents all
     overlap        False: workers do not compute while they communicate
@@ -258,7 +259,7 @@ def tasks(
                 stages = known[key]
                 simulated_tasks.append(SimulatedTask(name, group, streams, 0.0, stages, after))
         numbers_of.append(numbers)
-    return simulated_tasks, [numbers_of[end][0] for end in program.ends]
+    return simulated_tasks, [set(numbers_of[end].values()) for end in program.ends]
 
 
 def _groups(mesh: PlannerMesh, axes: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -199,7 +199,8 @@ class _Simulation:
         self._pending = [len(set(task.after)) for task in tasks]
         self._users: dict[int, list[int]] = defaultdict(list)
         self._queues: dict[tuple[int, str], deque[int]] = defaultdict(deque)
-        self._heads = [0] * len(tasks)
+        self._missing_heads = [len(task.workers) * len(task.streams) for task in tasks]
+        """The streams of each task in which it is not the first one."""
         self._timers: list[tuple[float, int, int]] = []
         self._flows: dict[int, _Flow] = {}
         for number, task in enumerate(tasks):
@@ -229,14 +230,13 @@ class _Simulation:
 
     def _count_head(self, number: int) -> None:
         """Count a task as the first in one of its streams, and start it if it is ready."""
-        self._heads[number] += 1
+        self._missing_heads[number] -= 1
         self._start_if_ready(number)
 
     def _start_if_ready(self, number: int) -> None:
         """Start a task if all tasks before it have ended and its streams are free."""
         task = self._tasks[number]
-        waits = self._pending[number] or self._heads[number] < len(self._streams(task))
-        if waits or number in self._starts:
+        if self._pending[number] or self._missing_heads[number] or number in self._starts:
             return
         self._starts[number] = self._now
         if task.stages:

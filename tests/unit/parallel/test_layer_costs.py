@@ -1,0 +1,173 @@
+"""The costs of single layers under an option: the bytes and operations of the busiest worker."""
+
+from dataclasses import replace
+from math import ceil, inf
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+import magmath as mm
+from magmath.cost import GemmRate, load_machine
+from magmath.errors import OptionError
+from magmath.layout import Layout, Mesh, Split, plan_redistribution
+from magmath.parallel.planner.costs import CostModel, CostTables, exchanges
+from magmath.parallel.planner.layer_grouping import layer_graph
+from magmath.parallel.planner.layer_options import PlannerMesh, received_bytes
+
+MEMORY_BOUND = replace(
+    load_machine("ethernet-10g"),
+    gemm=(GemmRate("float32", 1, inf),), arithmetic=inf, call_seconds=0.0, tile=(1, 1),
+)  # fmt: skip
+"""A machine on which only the traffic of the memory takes time."""
+
+
+@pytest.fixture(autouse=True)
+def _pool():
+    with mm.init(workers=0):
+        yield
+
+
+def _tables(network, shape, mesh, machine=MEMORY_BOUND, **settings):
+    return CostTables(
+        layer_graph(network, shape), PlannerMesh(mesh), CostModel(machine, **settings)
+    )
+
+
+def _cost(tables, option, number=1):
+    return tables.layer_cost(tables.graph.layers[number], option)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.tuples(st.integers(8, 64), st.integers(8, 64), st.integers(8, 64)),
+    workers=st.integers(1, 8),
+)
+def test_the_busiest_worker_reads_what_its_option_leaves_whole(sizes, workers):
+    samples, inputs, outputs = sizes
+    tables = _tables(mm.nn.Dense(outputs, bias=False), (samples, inputs), (workers,))
+    for option, (n, i, o) in {
+        "batch": (ceil(samples / workers), inputs, outputs),
+        "output": (samples, inputs, ceil(outputs / workers)),
+        "input": (samples, ceil(inputs / workers), outputs),
+        "replicated": sizes,
+    }.items():
+        seconds = 4 * (n * i + i * o + n * o) / MEMORY_BOUND.worker_bandwidth(workers, 1)
+        assert _cost(tables, (option,)).forward == pytest.approx(seconds), option
+
+
+def test_an_element_wise_layer_divides_its_values_as_the_busiest_worker_does():
+    tables = _tables(mm.nn.Sequential(mm.nn.Residual(mm.nn.Dense(6))), (5, 6), (4,))
+    bandwidth = MEMORY_BOUND.worker_bandwidth(4, 1)
+    number = next(i for i, x in enumerate(tables.graph.layers) if x.kind == "add")
+    assert _cost(tables, ("batch",), number).forward == pytest.approx(4 * 3 * 2 * 6 / bandwidth)
+
+
+# exchanges within a layer -------------------------------------------------------------------------
+
+
+def _received(tables, option):
+    """The bytes that a worker receives within layer 1 in the forward pass."""
+    collectives = exchanges(tables.graph.layers[1], option, tables.mesh)
+    return sum(
+        received_bytes(x.exchange, x.nbytes, tables.mesh)
+        for x in collectives
+        if x.phase == "forward"
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    workers=st.integers(2, 5),
+    radius=st.integers(0, 2),
+    dilation=st.integers(1, 3),
+    rows=st.integers(6, 9),
+    pools=st.booleans(),
+)
+def test_halos_are_those_of_redistributions(workers, radius, dilation, rows, pools):
+    """A worker receives what its part of the result reads and its part of the operand lacks."""
+    kernel, padding = 2 * radius + 1, dilation * radius
+    shape = (2, 3, workers * rows, 4)
+    if pools:
+        network = mm.nn.Sequential(
+            mm.nn.Conv2d(3, 1),
+            mm.nn.Lambda(lambda x: mm.nn.functional.avg_pool(x, kernel, stride=1, padding=radius)),
+        )
+        padding = radius
+    else:
+        network = mm.nn.Conv2d(5, kernel, padding=padding, dilation=dilation)
+    tables = _tables(network, shape, (workers,))
+    have = Layout.replicated_on(shape, Mesh(workers))
+    own = Split.even(0, shape[2], workers)
+    read = own.with_halo(lambda low, high: (low - padding, high + padding), shape[2])
+    exact = plan_redistribution(have.replace_split(2, own), have.replace_split(2, read))
+    received = [0] * workers
+    for stage in exact.stages:
+        for worker, traffic in stage.traffic.items():
+            received[worker] += traffic.received
+    assert _received(tables, ("space",)) == 4 * max(received)
+
+
+@pytest.mark.parametrize("mesh", [(4, 2), (2, 4)])
+def test_other_divisions_make_halos_and_sums_smaller(mesh):
+    network = mm.nn.Sequential(mm.nn.Conv2d(8, 3, padding=1, bias=False))
+    tables = _tables(network, (16, 8, 32, 32), mesh)
+    border = 4 * 16 * 8 * 32 * (2 if mesh[0] > 2 else 1)
+    assert _received(tables, ("space", "replicated")) == border
+    assert _received(tables, ("space", "batch")) == border / mesh[1]
+    assert _received(tables, ("space", "output")) == border  # workers read whole rows of channels
+    assert _received(tables, ("space", "space")) == 4 * 16 * 8 * 32 * 2
+    pending = _received(tables, ("replicated", "input"))
+    assert _received(tables, ("space", "input")) == border / mesh[1] + pending / mesh[0]
+
+
+def test_sums_over_a_divided_role_are_of_the_samples_of_a_group():
+    network = mm.nn.Sequential(mm.nn.Dense(512), mm.nn.LayerNorm())
+    tables = _tables(network, (1024, 128, 512), (8, 8))
+    sums = exchanges(tables.graph.layers[1], ("batch", "output"), tables.mesh)
+    assert {(x.exchange.kind, x.exchange.axes) for x in sums} == {("allreduce", (1,))}
+    assert {x.nbytes for x in sums} == {1024 * 128 * 4 / 8}
+    whole = exchanges(tables.graph.layers[1], ("output", "output"), tables.mesh)
+    assert {x.exchange.axes for x in whole} == {(0, 1)}
+    assert exchanges(tables.graph.layers[1], ("batch", "batch"), tables.mesh) == []
+
+
+# types --------------------------------------------------------------------------------------------
+
+
+def _network():
+    return mm.nn.Sequential(mm.nn.Conv2d(16, 3, padding=1), mm.nn.Flatten(), mm.nn.Dense(64))
+
+
+def test_products_compute_in_their_own_type():
+    whole, half = (
+        mm.parallel.plan(
+            _network(), (512, 16, 16, 16), "dgx-h200", 2, strategy="data", precision=precision
+        )
+        for precision in (None, "mixed-bfloat16")
+    )
+    products = [layer for layer in half.graph.layers if layer.has_product]
+    assert {layer.dtype.name for layer in products} == {"bfloat16"}
+    assert half.graph.parameter_bytes == whole.graph.parameter_bytes
+    assert half.seconds < whole.seconds
+    assert 2 * half.received == whole.received
+    for ours, theirs in zip(
+        products, (x for x in whole.graph.layers if x.has_product), strict=True
+    ):
+        assert (2 * ours.weights, 2 * ours.result) == (theirs.weights, theirs.result)
+        assert [2 * p.gradient for p in ours.parameters] == [p.gradient for p in theirs.parameters]
+
+
+def test_tokens_are_multiplied_in_the_type_of_their_embedding():
+    network = mm.nn.Sequential(mm.nn.Embedding(100, 12), mm.nn.Dense(7))
+    graph = layer_graph(network, (4, 9), "int64")
+    assert {layer.dtype.name for layer in graph.layers if layer.has_product} == {"float32"}
+    (product,) = [layer for layer in graph.layers if layer.has_product]
+    machine = replace(MEMORY_BOUND, gemm=(GemmRate("int64", 1, 1.0), GemmRate("float32", 1, inf)))
+    tables = CostTables(graph, PlannerMesh((1,)), CostModel(machine))
+    assert tables.layer_cost(product, ("replicated",)).forward < 1.0
+
+
+def test_unknown_precisions_are_refused():
+    with pytest.raises(OptionError, match="precision 'half' is not known; there are float32"):
+        mm.parallel.plan(mm.nn.Dense(3), (4, 5), precision="half")
