@@ -83,7 +83,7 @@ def _quantile_of(values: np.ndarray[Any, Any], part: float) -> float:
 
 
 @given(st.lists(st.sampled_from([-np.inf, -1.0, 3.0, np.inf, np.nan]), min_size=1, max_size=6),
-       st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]))  # fmt: skip
+       st.sampled_from([0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0]))  # fmt: skip
 def test_quantiles_of_infinities(values: list[float], part: float) -> None:
     x = np.array(values)
     number = x[~np.isnan(x)]
@@ -98,6 +98,24 @@ def test_quantiles_of_infinities(values: list[float], part: float) -> None:
             np.testing.assert_allclose(float(middle), _quantile_of(counts, 0.5), rtol=1e-12)
         np.testing.assert_array_equal(float(mm.median(a)), np.median(x))
         np.testing.assert_array_equal(float(mm.nanmedian(a)), np.nanmedian(x))
+
+
+@pytest.mark.parametrize("name", ["percentile", "nanpercentile"])
+def test_percentiles_at_the_positions_of_elements_are_elements(name: str) -> None:
+    for n in range(1, 201):
+        q = [k for k in range(101) if (n - 1) * k % 100 == 0]
+        expected = np.percentile(np.arange(float(n)), q)
+        actual = getattr(mm, name)(mm.arange(float(n)), q)
+        is_element = expected % 1 == 0  # NumPy's positions are rounded too
+        np.testing.assert_array_equal(actual.numpy()[is_element], expected[is_element])
+    assert float(mm.percentile(mm.arange(11), 70)) == 7.0
+
+
+def test_integers_of_linear_ramps() -> None:
+    for width in range(1, 201):
+        x = np.array([width, -width])
+        expected = np.pad(x, width, mode="linear_ramp")
+        np.testing.assert_array_equal(mm.pad(mm.asarray(x), width, mode="linear_ramp"), expected)
 
 
 @pytest.mark.parametrize(
