@@ -21,6 +21,7 @@ _VARIABLES = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
 _STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"}
 _CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
+_COMPARISONS = {"COMPARE_OP", "CONTAINS_OP"}
 _WITHOUT_EFFECT = {"CACHE", "EXTENDED_ARG"}
 _ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
 _UPDATES = {"+=", "-=", "*=", "/=", "//=", "%=", "**=", "@=", "<<=", ">>=", "&=", "|=", "^="}
@@ -33,6 +34,8 @@ _READ_ALL = {
     "__slots__", "__annotations__", "__dataclass_fields__",
 }  # fmt: skip
 """Names by which code reads all attributes of an object, or their names."""
+_COMPARING = {"sorted", "min", "max", "sort", "index", "count", "remove"}
+"""Functions that compare objects with each other."""
 
 
 @final
@@ -52,6 +55,7 @@ class CodeReads:
     used         those that it reads for more than a count (`self.n += 1`)
     reads_all    True if it reads attributes whose names are not in the code
     catches      True if it may go on after an error in a function that it calls
+    compares     True if it compares objects with each other, not only with constants
     """
 
     names: frozenset[str]
@@ -65,6 +69,7 @@ class CodeReads:
     used: frozenset[Hashable]
     reads_all: bool
     catches: bool
+    compares: bool
 
 
 @lru_cache(maxsize=4096)
@@ -91,6 +96,7 @@ def reads_of(code: CodeType) -> CodeReads:
         used=frozenset(scan.used),
         reads_all=scan.reads_all or not _READ_ALL.isdisjoint(scan.names | scan.attributes),
         catches=scan.catches or "suppress" in scan.names | scan.attributes,
+        compares=scan.compares or not _COMPARING.isdisjoint(scan.names | scan.attributes),
     )
 
 
@@ -104,7 +110,7 @@ class _Scan:
         self.keys: dict[str, ReadKeys] = {}
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
-        self.reads_all = self.catches = False
+        self.reads_all = self.catches = self.compares = False
 
     def visit(self, code: CodeType) -> None:
         """Add the names in the instructions of one function."""
@@ -131,6 +137,8 @@ class _Scan:
                     self.reads_all |= bool(following[0].arg)  # attributes that the class names
             if x.opname == "PUSH_EXC_INFO":  # of a handler, or of the end of a `with`
                 self.catches |= following[0].opname != "WITH_EXCEPT_START"
+            elif x.opname in _COMPARISONS:
+                self.compares |= instructions[i - 1].opname not in _CONSTANTS
             if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
                 self.reads_all = True
         if code.co_exceptiontable:  # it may go on if an attribute does not exist
@@ -171,7 +179,7 @@ class MergedReads:
         self.keys: dict[str, ReadKeys] = {}
         self.guarded = set[str]()
         """Names of functions whose errors a function that calls them may catch."""
-        self.reads_all = False
+        self.reads_all = self.compares = False
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other)
@@ -190,6 +198,7 @@ class MergedReads:
         self.initialized |= reads.initialized
         self.used |= reads.used
         self.reads_all |= reads.reads_all
+        self.compares |= reads.compares
         _merge_keys(self.keys, reads.keys)
 
     def attributes_among(self, names: Iterable[Any]) -> list[str]:
