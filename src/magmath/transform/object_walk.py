@@ -416,3 +416,14 @@ class ObjectWalk:
 
 def _label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(name, "a name")
+
+
+def complete_walk(functions: tuple[Any, ...], arguments: tuple[Any, ...] = ()) -> ObjectWalk:
+    """Return a walk that knows all names that these functions, and those that they call, read."""
+    reads = MergedReads()
+    while True:
+        walk = ObjectWalk(reads)
+        walk.follow(functions, arguments)
+        if walk.found_reads == reads:
+            return walk
+        reads = walk.found_reads
