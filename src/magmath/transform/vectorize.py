@@ -62,8 +62,7 @@ class vectorize:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the function for all elements of the arguments, which broadcast."""
         plain = args and not (kwargs or self._excluded or self.signature)
-        with np.errstate(all="ignore"):  # Python's numbers raise errors instead of warnings
-            traced = self._try_trace(args) if plain else None
+        traced = self._try_trace(args) if plain else None
         return self._call_with_numbers(args, kwargs) if traced is None else traced
 
     def _try_trace(self, args: tuple[Any, ...]) -> Any:
