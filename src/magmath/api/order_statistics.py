@@ -389,11 +389,11 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 
 @dispatch_cached
 def partition(
-    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Array:
     """Return the elements along an axis (flattened for None) in an order in which each position in
     `kth` has the element that sorting would put there. The result is sorted."""
-    check_kind("partition", kind, ("introselect",))
+    check_kind("partition", kind, order, ("introselect",))
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -401,10 +401,10 @@ def partition(
 
 @dispatch_cached
 def argpartition(
-    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Array:
     """Return the positions that partition an array; see `partition`."""
-    check_kind("argpartition", kind, ("introselect",))
+    check_kind("argpartition", kind, order, ("introselect",))
     x = as_array("argpartition", a)
     axis = axis if x.ndim else None
     _check_positions("argpartition", kth, x, axis)
