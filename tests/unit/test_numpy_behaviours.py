@@ -83,7 +83,7 @@ def _quantile_of(values: np.ndarray[Any, Any], part: float) -> float:
 
 
 @given(st.lists(st.sampled_from([-np.inf, -1.0, 3.0, np.inf, np.nan]), min_size=1, max_size=6),
-       st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]))  # fmt: skip
+       st.sampled_from([0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0]))  # fmt: skip
 def test_quantiles_of_infinities(values: list[float], part: float) -> None:
     x = np.array(values)
     number = x[~np.isnan(x)]
@@ -98,6 +98,24 @@ def test_quantiles_of_infinities(values: list[float], part: float) -> None:
             np.testing.assert_allclose(float(middle), _quantile_of(counts, 0.5), rtol=1e-12)
         np.testing.assert_array_equal(float(mm.median(a)), np.median(x))
         np.testing.assert_array_equal(float(mm.nanmedian(a)), np.nanmedian(x))
+
+
+@pytest.mark.parametrize("name", ["percentile", "nanpercentile"])
+def test_percentiles_at_the_positions_of_elements_are_elements(name: str) -> None:
+    for n in range(1, 201):
+        q = [k for k in range(101) if (n - 1) * k % 100 == 0]
+        expected = np.percentile(np.arange(float(n)), q)
+        actual = getattr(mm, name)(mm.arange(float(n)), q)
+        is_element = expected % 1 == 0  # NumPy's positions are rounded too
+        np.testing.assert_array_equal(actual.numpy()[is_element], expected[is_element])
+    assert float(mm.percentile(mm.arange(11), 70)) == 7.0
+
+
+def test_integers_of_linear_ramps() -> None:
+    for width in range(1, 201):
+        x = np.array([width, -width])
+        expected = np.pad(x, width, mode="linear_ramp")
+        np.testing.assert_array_equal(mm.pad(mm.asarray(x), width, mode="linear_ramp"), expected)
 
 
 @pytest.mark.parametrize(
@@ -1596,3 +1614,59 @@ def test_positions_of_a_number() -> None:
         write(np, theirs)
         write(mm, ours)
         assert float(ours) == theirs
+
+
+# options and edges --------------------------------------------------------------------------------
+
+
+def test_options_in_numpys_order(tmp_path: Path) -> None:
+    x = np.array([[0.5, -2.0], [3.25, 1e-9]])
+    options = ("%.3f", ",", ";\n", "head", "foot", "% ")
+    np.savetxt(tmp_path / "expected", x, *options)
+    mm.savetxt(tmp_path / "actual", mm.asarray(x), *options)
+    assert (tmp_path / "actual").read_text() == (tmp_path / "expected").read_text()
+    expected = np.array2string(x, 20, 2, True, "; ", "xx")
+    assert mm.array2string(mm.asarray(x), 20, 2, True, "; ", "xx") == expected
+    assert mm.sort(mm.asarray([3, 1]), -1, None, None).tolist() == [1, 3]
+    for name in ("sort", "argsort", "partition", "argpartition"):
+        arguments = [1] if "partition" in name else []
+        with pytest.raises(ValueError, match=f"{name}: order names fields"):
+            getattr(mm, name)(mm.ones(3), *arguments, order="a")
+
+
+def test_choice_of_nothing() -> None:
+    for replace in (True, False):
+        for entries in (0, [], mm.ones((0, 2))):
+            expected = np.random.default_rng(0).choice(np.asarray(entries), (0, 3), replace)
+            actual = mm.random.choice(entries, (0, 3), replace)
+            assert actual.shape == expected.shape
+    with pytest.raises(ValueError, match="there is nothing to choose from"):
+        mm.random.choice(0, size=1)
+
+
+@given(
+    st.sampled_from(["uint64", "int64", "int8", "uint8"]),
+    st.lists(st.sampled_from([-300, -1, 0, 1, 200, 2**63 - 1, 2**63, 2**64 - 1]), max_size=12),
+)
+def test_members_outside_of_the_type(dtype: str, members: list[int]) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([0, 1, limits.min, limits.max], dtype)
+    for kind in (list, tuple):
+        actual = mm.isin(mm.asarray(x), kind(members))
+        assert actual.tolist() == [int(n) in members for n in x]
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "nancumsum", "nancumprod"])
+def test_axes_of_running_results_of_a_number(name: str) -> None:
+    for axis in (None, 0, -1):
+        assert getattr(mm, name)(mm.asarray(3.0), axis).tolist() == [3.0]
+    for axis in (1, -2, 5):
+        with pytest.raises(np.exceptions.AxisError):
+            getattr(mm, name)(mm.asarray(3.0), axis)
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((2, 2)), np.eye(2), np.diag([1.0, 0.0])], ids=str)
+def test_absolute_tolerances_of_ranks(matrix: np.ndarray[Any, Any]) -> None:
+    for tol in (-1, -np.inf, 0, 0.5, 1, 2, np.nan):
+        expected = np.linalg.matrix_rank(matrix, tol)
+        assert int(mm.linalg.matrix_rank(mm.asarray(matrix), tol)) == expected

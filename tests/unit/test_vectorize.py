@@ -95,3 +95,97 @@ def test_errors_of_the_function_are_raised() -> None:
 
     with pytest.raises(KeyError, match="no"):
         mm.vectorize(refuse)(mm.ones(3))
+
+
+def _inverse_or_nothing(x: Any) -> Any:
+    try:
+        return 1 / x
+    except ZeroDivisionError:
+        return 0.0
+
+
+def _root_or_nan(x: Any) -> float:
+    try:
+        return math.sqrt(x)
+    except Exception:
+        return math.nan
+
+
+def _inner(x: Any) -> Any:
+    return x + _inverse_or_nothing(x)
+
+
+calls: list[int] = [0]
+total = 0.0
+
+
+def _counted(x: Any) -> Any:
+    calls[0] += 1
+    return x + calls[0]
+
+
+def _summed(x: Any) -> Any:
+    global total
+    total = total + x
+    return total
+
+
+OF_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "caught": _inverse_or_nothing,
+    "in a function that is called": lambda x: _inner(x),
+    "caught error of the trace": _root_or_nan,
+    "isinstance": lambda x: x * 2 if isinstance(x, (int, float)) else -1.0,
+    "type": lambda x: type(x)(2) + x,
+    "str": lambda x: len(str(x)),
+    "text": lambda x: len(f"{x}"),
+    "format": lambda x: len(format(x, ".1f")),
+    "get": lambda x: {1: 5.0, 2: 6.0}.get(x, 0.0),
+    "in": lambda x: (x in {1, 2}) + x,
+    "count": _counted,
+    "sum": _summed,
+    "inverse": lambda x: 1 / x,
+    "power": lambda x: 2.0**x,
+    "negative power": lambda x: x**-1,
+    "square": lambda x: x**2,
+    "root": lambda x: (x**0.5).real,
+    "floor": lambda x: 7 // x,
+    "remainder": lambda x: x % 3,
+    "infinity": lambda x: x * math.inf,
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 5, -3, 2000]), min_size=1, max_size=5)
+    | st.lists(st.sampled_from([0.0, 1.0, 2.5, -3.0, 1e300]), min_size=1, max_size=5)
+)
+def test_what_python_does_with_numbers_alone(name: str, numbers: list[Any]) -> None:
+    global total
+    options = {} if "root" in name else {"otypes": [float]}
+    results = []
+    for of in (numpy.vectorize, mm.vectorize):
+        calls[0], total = 0, 0.0
+        try:
+            with numpy.errstate(all="ignore"):
+                results.append(numpy.asarray(of(OF_NUMBERS[name], **options)(numbers)))
+        except (ArithmeticError, TypeError) as error:
+            results.append(type(error))
+    expected, actual = results
+    if isinstance(expected, type):
+        assert actual is expected
+    else:
+        numpy.testing.assert_allclose(actual, expected, rtol=1e-15)
+
+
+def test_functions_that_only_compute_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    factor = mm.asarray(2.0)
+
+    def scaled(x: Any) -> Any:
+        return x * factor
+
+    function = mm.vectorize(lambda x, y: scaled(x) ** 2 / y + x % 3)
+    divided = mm.compile(mm.vectorize(lambda x: 1 / x))
+    monkeypatch.setattr(mm.vectorize, "_call_with_numbers", None)
+    results = function([1.0, 2.0, math.nan], 2.0)
+    numpy.testing.assert_array_equal(results.numpy(), [3.0, 10.0, math.nan])
+    assert divided(mm.asarray([0.0, 2.0])).tolist() == [math.inf, 0.5]

@@ -33,14 +33,27 @@ def array_str(
         return str(as_array("array_str", a))
 
 
-def array2string(a: Any, **options: Any) -> str:
+def array2string(
+    a: Any,
+    max_line_width: int | None = None,
+    precision: int | None = None,
+    suppress_small: bool | None = None,
+    separator: str = " ",
+    prefix: str = "",
+    *,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    **options: Any,
+) -> str:
     """Return the `str` of an array, with the options of `numpy.array2string`.
 
     Of an array of more elements than `threshold`, those at the edges are fetched (`edgeitems`).
     """
-    edges = {name: options.pop(name, None) for name in ("threshold", "edgeitems")}
-    with _options(**edges), shown_values(as_array("array2string", a)) as values:
-        return np.array2string(values, **options)
+    edges = _options(threshold=threshold, edgeitems=edgeitems)
+    with edges, shown_values(as_array("array2string", a)) as values:
+        return np.array2string(
+            values, max_line_width, precision, suppress_small, separator, prefix, **options
+        )
 
 
 def _options(**options: Any) -> AbstractContextManager[Any]:

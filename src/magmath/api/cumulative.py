@@ -70,7 +70,7 @@ def cumprod(a: Array, axis: int | None = None, dtype: Any = None, out: Any = Non
 
 def _flat_or_along(name: str, x: Array, axis: int | None, dtype: Any) -> tuple[Array, int]:
     x = as_array(name, x, dtype)
-    return (reshape(x, (-1,)), 0) if axis is None or not x.ndim else (x, axis)
+    return (reshape(x, (-1,)), axis or 0) if axis is None or not x.ndim else (x, axis)
 
 
 def _cumulative(

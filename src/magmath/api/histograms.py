@@ -30,7 +30,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError, TracingError
 from magmath.graph import apply
 from magmath.ops.bin_counts import BIN_COUNTS
-from magmath.ops.indexing.gather_scatter import SCATTER_ADD
+from magmath.ops.indexing.gather_scatter import scatter_add
 
 
 @dispatch_cached
@@ -83,21 +83,24 @@ def _bin_count(positions: Array, least: int) -> int:
 
 
 def _counts(positions: Array, weights: Array | None, length: int) -> Array:
-    """Return the count, or the sum of the weights, of each position from 0 to `length`."""
+    """Return the count, or the sum of the weights, of each position from 0 to `length`.
+
+    Sums of integers wrap in their type. Other weights are added in float64 or complex128.
+    """
     if not positions.size:
         return zeros((length,), dtype=int64 if weights is None else weights.dtype)
     if weights is None:
         return Array(apply(BIN_COUNTS, positions.node, extent=length, line=user_line()))
-    added = apply(
-        SCATTER_ADD,
-        weights.node,
-        positions.node,
-        axes=(0,),
-        at=0,
-        extents=(length,),
-        line=user_line(),
+    known = weights if weights.dtype.is_integer else _in_double(weights)
+    added = scatter_add(
+        known.node, [positions.node], axes=(0,), at=0, extents=(length,), line=user_line()
     )
-    return Array(added)
+    return astype(Array(added), weights.dtype)
+
+
+def _in_double(x: Array) -> Array:
+    """Return numbers in float64, complex ones in complex128."""
+    return astype(x, result_type(x.dtype, float64))
 
 
 @dispatch_cached
@@ -314,9 +317,12 @@ def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, list[Array]]:  # fmt: skip
-    """Return the counts of points, which are rows of (n, d) or d arrays of coordinates, in a grid
-    of bins, and the edges for each dimension."""
-    if isinstance(sample, (list, tuple)):
+    """Return the counts of points, or sums of their weights, in a grid of bins, in float64, and
+    the edges for each dimension.
+
+    sample: rows of an array (n, d), numbers (n,), or a list of d arrays of coordinates.
+    """
+    if isinstance(sample, (list, tuple)) and builtins.any(np.ndim(x) for x in sample):
         columns = [ravel(x) for x in sample]
         if len({x.size for x in columns}) > 1:
             raise ShapeError(
@@ -347,7 +353,8 @@ def histogramdd(
     ]
     edges = [bins_of_dim.edges for bins_of_dim in grid]
     each_weight = _weights("histogramdd", weights, columns[0])
-    counts = floating("histogramdd", _binned(columns, grid, each_weight))
+    summands = each_weight if each_weight is None else _in_double(each_weight)
+    counts = floating("histogramdd", _binned(columns, grid, summands))
     if density:
         total = sum(counts)
         for d, edges_of_dim in enumerate(edges):

@@ -176,14 +176,21 @@ def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
     """Return the relative tolerance, one number for each matrix."""
     check_type(name, a)
     check_matrix(name, a)
-    dtype = real_dtype(a.dtype)
-    eps = float(np.finfo(dtype.name).eps)
+    eps = float(np.finfo(real_dtype(a.dtype).name).eps)
     if rtol is None:
         rtol = max(*a.shape[-2:], 1) * eps
-    if isinstance(rtol, (int, float, np.number)):
-        node = scalar(float(rtol) if rtol >= 0 else eps, dtype)
+    elif isinstance(rtol, (int, float, np.number)) and not rtol >= 0:
+        rtol = eps
+    return _for_each(name, a, rtol)
+
+
+def _for_each(name: str, a: Node, tolerance: Any) -> Node:
+    """Return a tolerance as one number for each matrix."""
+    dtype = real_dtype(a.dtype)
+    if isinstance(tolerance, (int, float, np.number)):
+        node = scalar(float(tolerance), dtype)
     else:
-        node = as_array(name, rtol, dtype).node
+        node = as_array(name, tolerance, dtype).node
     return broadcast_to(node, a.shape[:-2])
 
 
@@ -217,9 +224,11 @@ def matrix_rank(
         raise OptionError(
             "matrix_rank: tol and rtol are both given; give the absolute or the relative one"
         )
-    tolerance = _tolerance("matrix_rank", a, rtol if tol is None else tol)
+    tolerance = _tolerance("matrix_rank", a, rtol)
     s = apply(SVDVALS, a, line=user_line())
-    return Array(_rank(s, tolerance) if tol is None else _above(s, tolerance))
+    if tol is None:
+        return Array(_rank(s, tolerance))
+    return Array(_above(s, _for_each("matrix_rank", a, tol)))
 
 
 @dispatch_cached

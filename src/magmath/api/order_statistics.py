@@ -54,7 +54,7 @@ INTERPOLATING = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan 
     "interpolated_inverted_cdf": (0.0, 1.0),
     "hazen": (0.5, 0.5),
     "weibull": (0.0, 0.0),
-    "linear": (1.0, 1.0),
+    "linear": (1.0, 1.0),  # (n - 1)·q, whose rounding is smaller
     "median_unbiased": (1 / 3, 1 / 3),
     "normal_unbiased": (3 / 8, 3 / 8),
 }
@@ -350,12 +350,13 @@ def _lower_positions(
 
     Positions before the first or after the last element denote that element.
     """
+    position = (n - 1) * shares
     if method in INTERPOLATING:
-        alpha, beta = INTERPOLATING[method]
-        position = n * shares + (alpha + shares * (1 - alpha - beta)) - 1
+        if method != "linear":
+            alpha, beta = INTERPOLATING[method]
+            position = n * shares + (alpha + shares * (1 - alpha - beta)) - 1
         low = functions.floor(position)
         return low, position - low
-    position = (n - 1) * shares
     if method in ("lower", "higher", "nearest"):
         function = {"lower": functions.floor, "higher": functions.ceil, "nearest": functions.rint}[
             method
@@ -388,11 +389,11 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 
 @dispatch_cached
 def partition(
-    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Array:
     """Return the elements along an axis (flattened for None) in an order in which each position in
     `kth` has the element that sorting would put there. The result is sorted."""
-    check_kind("partition", kind, ("introselect",))
+    check_kind("partition", kind, order, ("introselect",))
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -400,10 +401,10 @@ def partition(
 
 @dispatch_cached
 def argpartition(
-    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> Array:
     """Return the positions that partition an array; see `partition`."""
-    check_kind("argpartition", kind, ("introselect",))
+    check_kind("argpartition", kind, order, ("introselect",))
     x = as_array("argpartition", a)
     axis = axis if x.ndim else None
     _check_positions("argpartition", kth, x, axis)

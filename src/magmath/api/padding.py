@@ -140,7 +140,8 @@ def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
             edge = astype(edge, float64)
         index = reshape(arange(width), column) if width else reshape(arange(0), column)
         index = index if side == 0 else width - 1 - index
-        ramp = end + (edge - end) * (index / float(width or 1))
+        step = (edge - end) / float(width or 1)
+        ramp = end + index * step  # rounded as by linspace, so that floor gives NumPy's integers
         parts.append(_as_type(ramp, x))
     return parts
 

@@ -97,7 +97,7 @@ def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: in
     if p is not None:
         probabilities = _probabilities(p, extent, 0 if replace else count)
         positions = _weighted_positions(state, probabilities, shape, replace)
-    elif replace:
+    elif replace and extent:
         positions = Array(integers(state, 0, extent, shape, False))
     else:
         positions = reshape(_order(state, count, extent), shape)

@@ -30,9 +30,13 @@ def _sorted_along(record: Operation, x: Array, axis: int | None, descending: boo
     return Array(apply(record, node, axis=dim, descending=bool(descending), line=user_line()))
 
 
-def check_kind(name: str, kind: object, kinds: Sequence[str] = _KINDS) -> None:
+def check_kind(name: str, kind: object, order: object, kinds: Sequence[str] = _KINDS) -> None:
     """Raise OptionError unless `kind` is None, or begins with the first letter of an algorithm of
-    NumPy, which is enough there too."""
+    NumPy, which is enough there too, and `order`, of NumPy's records, is None."""
+    if order is not None:
+        raise OptionError(
+            f"{name}: order names fields, which arrays of numbers do not have; leave it out"
+        )
     initials = {name[0] for name in kinds}
     if kind is not None and not (isinstance(kind, str) and kind[:1].lower() in initials):
         raise OptionError(
@@ -46,6 +50,7 @@ def sort(
     a: Array,
     axis: int | None = -1,
     kind: str | None = None,
+    order: None = None,
     *,
     descending: bool = False,
     stable: bool | None = True,
@@ -56,7 +61,7 @@ def sort(
     Complex numbers are ordered by real part, then by imaginary part. Equal elements always keep
     their order, so `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
-    check_kind("sort", kind)
+    check_kind("sort", kind, order)
     return _sorted_along(SORT, a, axis, descending)
 
 
@@ -65,10 +70,11 @@ def argsort(
     a: Array,
     axis: int | None = -1,
     kind: str | None = None,
+    order: None = None,
     *,
     descending: bool = False,
     stable: bool | None = True,
 ) -> Array:
     """Return the positions that sort `a` along an axis; see `sort`."""
-    check_kind("argsort", kind)
+    check_kind("argsort", kind, order)
     return _sorted_along(ARGSORT, a, axis, descending)

@@ -53,7 +53,17 @@ def fromfile(
     return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
 
 
-def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
+def savetxt(
+    fname: Any,
+    X: Any,
+    fmt: Any = "%.18e",
+    delimiter: str = " ",
+    newline: str = "\n",
+    header: str = "",
+    footer: str = "",
+    comments: str = "# ",
+    encoding: str | None = None,
+) -> None:
     """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`; compressed if
     its name ends in .gz, .bz2 or .xz. The rows are fetched in parts."""
     x = as_array("savetxt", X)
@@ -62,16 +72,18 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             f"savetxt: writes a vector or a matrix, was given shape {x.shape}; reshape it with "
             f"mm.reshape, or save it as .npy with mm.save"
         )
-    header, footer = options.pop("header", ""), options.pop("footer", "")
-    with _open_text(fname, options.get("encoding") or "latin1") as file:
+    with _open_text(fname, encoding or "latin1") as file:
         for start in range(0, max(len(x), 1), ROWS_PER_PART):
             np.savetxt(
                 file,
                 x[start : start + ROWS_PER_PART].numpy(),
                 fmt,
+                delimiter,
+                newline,
                 header=header if start == 0 else "",
                 footer=footer if start + ROWS_PER_PART >= len(x) else "",
-                **options,
+                comments=comments,
+                encoding=encoding,
             )
 
 

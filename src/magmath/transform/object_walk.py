@@ -52,6 +52,7 @@ from magmath.transform.python_objects import (
     cell_content,
     function_of,
     global_generators,
+    is_generated,
     is_installed,
     is_iterator,
     is_library,
@@ -70,11 +71,11 @@ _NOT_CALLED = frozenset(
     for name in (
         *("init", "new", "post_init", "init_subclass", "set_name", "class_getitem"),
         *("repr", "str", "format", "dir", "sizeof", "hash", "setattr", "delattr", "del"),
-        *("eq", "ne", "lt", "le", "gt", "ge"),
         *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace"),
     )
 )
 """Special methods of an object that a computation with it seldom calls."""
+_COMPARISONS = tuple([f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")])
 _CONSTANT = (*COMPARED, type(None), type(...), Array, np.dtype, range, slice)
 """Types in which nothing is read by name."""
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()), MappingProxyType)
@@ -301,6 +302,7 @@ class ObjectWalk:
         """Visit what the class of an object has under names that are read, and its special
         methods."""
         kind = type(value)
+        self._visit_comparisons(kind)
         if ("class of", id(kind)) in self._seen:
             return
         self._seen.add(("class of", id(kind)))
@@ -308,16 +310,28 @@ class ObjectWalk:
             name
             for base in own_classes(kind)
             for name, x in vars(base).items()
-            if name.startswith("__") and isinstance(x, FunctionType) and name not in _NOT_CALLED
+            if name.startswith("__")
+            and isinstance(x, FunctionType)
+            and name not in _NOT_CALLED
+            and not (name in _COMPARISONS and is_generated(x))
         ]
         self._add_methods(kind, special)
         self._visit_attributes_of_class(kind, label)
 
     def _visit_class(self, kind: type, label: str) -> None:
         """Visit a class that is read by name, and may be called."""
+        self._visit_comparisons(kind)
         self._add_methods(kind, ("__init__", "__new__", "__post_init__"))
         self._visit_attributes_of_class(kind, label)
         self._visit_attributes_of_class(type(kind), label)
+
+    def _visit_comparisons(self, kind: type) -> None:
+        """Visit the comparisons of a class, also generated ones, which read all fields of two
+        objects of this class, if the code compares objects and may have two of them."""
+        has_another = ("comparable", id(kind)) in self._seen
+        self._seen.add(("comparable", id(kind)))
+        if has_another and self._reads.compares:
+            self._add_methods(kind, _COMPARISONS)
 
     def _add_methods(self, kind: type, names: Any) -> None:
         for base in own_classes(kind):
@@ -402,3 +416,14 @@ class ObjectWalk:
 
 def _label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(name, "a name")
+
+
+def complete_walk(functions: tuple[Any, ...], arguments: tuple[Any, ...] = ()) -> ObjectWalk:
+    """Return a walk that knows all names that these functions, and those that they call, read."""
+    reads = MergedReads()
+    while True:
+        walk = ObjectWalk(reads)
+        walk.follow(functions, arguments)
+        if walk.found_reads == reads:
+            return walk
+        reads = walk.found_reads

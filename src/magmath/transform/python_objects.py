@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from functools import cached_property, lru_cache, partialmethod
 from pathlib import Path
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ def function_of(value: Any) -> Any:
     if isinstance(value, property):
         return value.fget
     return value.func if isinstance(value, cached_property | partialmethod) else value
+
+
+def is_generated(method: FunctionType) -> bool:
+    """Return True for a method that a decorator such as `dataclass` has written."""
+    return method.__qualname__ != method.__code__.co_qualname
 
 
 def own_classes(kind: type) -> list[type]:

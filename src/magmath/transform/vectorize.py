@@ -1,26 +1,34 @@
 """`vectorize`: NumPy's class that applies a Python function of numbers to each element of arrays.
 
-A function that computes with its arguments only is traced, and the workers apply it to all
-elements, as by `vmap`, in the types of the Python numbers that NumPy passes. Any other one is
-called for each element, on a copy in this process.
+A function that only computes is traced, and the workers apply it to all elements, as by `vmap`, in
+the types of the Python numbers that NumPy passes. Any other one is called for each element, on a
+copy in this process: one that may distinguish an array from a number, such as by its type or by
+catching errors, and one that gives infinity or nan for finite elements, as division by zero does,
+where Python raises an error or gives a complex number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
 
 from magmath.api.creation import asarray
+from magmath.api.elementwise import isfinite, logical_and, logical_not
+from magmath.api.reductions import any
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import as_dtype, complex128, float64, int64, uint64
 from magmath.core.shapes import broadcast
+from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.elementwise import astype
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
+from magmath.transform.object_walk import complete_walk
 from magmath.transform.vmap import vmap
 
 _WIDEST = {"int": int64, "uint": int64, "float": float64, "complex": complex128}
@@ -60,8 +68,11 @@ class vectorize:
     def _try_trace(self, args: tuple[Any, ...]) -> Any:
         """Return the results computed by the workers, None if the function has to be called with
         numbers."""
+        walk = complete_walk((self.pyfunc,))
+        if walk.found_reads.inspects or walk.generators or walk.iterators:
+            return None
         arrays = [as_array("vectorize", x).node for x in args]
-        if any(x.dtype is uint64 for x in arrays):  # Python's numbers may be larger, or negative
+        if uint64 in [x.dtype for x in arrays]:  # Python's numbers may be larger, or negative
             return None
         shape = broadcast("vectorize", *[x.shape for x in arrays])
         flat = [Array(_flat(x, shape)) for x in arrays]
@@ -77,7 +88,7 @@ class vectorize:
             if typed is None:
                 return None
             types = [x.dtype for x in typed[0]]
-        if len(types) != len(leaves):
+        if len(types) != len(leaves) or _has_new_infinity(wide, leaves):
             return None
         shaped = [
             Array(astype(reshape(x.node, shape), dtype))
@@ -102,6 +113,22 @@ class vectorize:
         keywords = {name: x.numpy() if isinstance(x, Array) else x for name, x in kwargs.items()}
         results = self._of_numpy(*values, **keywords)
         return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
+
+
+def _has_new_infinity(arguments: Sequence[Array], results: Sequence[Array]) -> bool:
+    """Return True if a result is infinite or nan for finite arguments; False if these have no
+    values yet, in a function that is traced."""
+    inexact = [x for x in results if x.dtype.kind in ("float", "complex")]
+    if not inexact:
+        return False
+    was_finite = reduce(logical_and, map(isfinite, arguments))
+    is_finite = reduce(logical_and, map(isfinite, inexact))
+    has_any = any(logical_and(was_finite, logical_not(is_finite)))
+    try:
+        evaluate(has_any, *results)
+    except TracingError:
+        return False
+    return bool(has_any)
 
 
 def _flat(x: Node, shape: tuple[int, ...]) -> Node:

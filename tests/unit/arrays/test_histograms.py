@@ -130,3 +130,48 @@ def _counts_of_ours(x: mm.Array, edges: Any) -> mm.Array:
 
 def _counts_of_numpy(x: Any, edges: Any) -> Any:
     return np.histogram(x, edges)[0]
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3)])
+@given(
+    numbers=st.lists(st.integers(-20, 20), min_size=1, max_size=50),
+    dtype=st.sampled_from(["bool", "int8", "uint8", "int64", "float16", "float32", "complex64"]),
+)
+def test_weights_are_added_as_numpy_adds_them(
+    kind: str, workers: int, numbers: list[int], dtype: str
+) -> None:
+    weights = np.resize(np.array(numbers), 3000).astype(dtype)
+    points = np.tile([-0.5, 0.5, 0.5], 1000)
+    expected = np.histogram(points, 2, (-1, 1), weights=weights)[0]
+    with current(kind, workers):
+        x, w = mm.asarray(points), mm.asarray(weights)
+        sums = mm.histogram(x, 2, (-1, 1), weights=w)[0]
+        np.testing.assert_array_equal(sums.numpy(), expected)
+        assert sums.dtype is w.dtype
+        if dtype != "complex64":
+            in_grid = mm.histogramdd(x, 2, [(-1, 1)], weights=w)[0].numpy()
+            others = np.histogramdd(points, 2, [(-1, 1)], weights=weights)[0]
+            np.testing.assert_array_equal(in_grid, others, strict=True)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sums_of_many_weights_do_not_stay_at_a_power_of_two(workers: int) -> None:
+    with current("shared" if workers > 1 else "inline", workers):
+        weights = mm.ones(3000, dtype=mm.bfloat16)
+        sums = mm.histogram(mm.zeros(3000), 1, (-1, 1), weights=weights)[0]
+        assert sums.tolist() == [3008]  # 3000, rounded to bfloat16
+        # from 2**24 on, float32 drops a one
+        weights = mm.asarray([2.0**24, *[1.0] * 64], dtype=mm.float32)
+        sums = mm.histogram(mm.zeros(65), 1, (-1, 1), weights=weights)[0]
+        assert sums.tolist() == [2.0**24 + 64]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@given(numbers=st.lists(st.integers(-5, 5), max_size=9))
+def test_grid_of_plain_numbers_has_one_dimension(kind: type, numbers: list[int]) -> None:
+    expected, [edges] = np.histogramdd(numbers, bins=2)
+    with current("inline"):
+        for sample in (kind(numbers), kind(map(mm.asarray, numbers))):
+            counts, [actual] = mm.histogramdd(sample, bins=2)
+            np.testing.assert_array_equal(counts.numpy(), expected)
+            np.testing.assert_array_equal(actual.numpy(), edges)

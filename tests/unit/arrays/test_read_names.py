@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -157,6 +158,83 @@ def test_attributes_of_plain_objects(name: str) -> None:
         np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
         owner.factor += 1
         np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
+
+
+@dataclass
+class Config:
+    mode: str
+    inner: Any = None
+
+
+@dataclass(order=True)
+class Level:
+    number: int
+
+
+class Mode:
+    """An object that is compared with texts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other
+
+    def __hash__(self) -> int:
+        return 0
+
+
+FAST, SLOW = Config("fast"), Config("slow")
+level, mode = Level(2), Mode("fast")
+config = Config("fast", Level(2))
+
+
+def _is_fast_among(options: Any) -> bool:
+    return options[0] in (Config("other"), FAST)
+
+
+def _is_level_first() -> bool:
+    return sorted([Level(3), level])[0] is level
+
+
+COMPARISONS: dict[str, tuple[Callable[[], bool], Any, str, Any]] = {
+    "==": (lambda: config == Config("fast", Level(2)), config, "mode", "slow"),
+    "nested": (lambda: config != Config("fast", Level(2)), config.inner, "number", 3),
+    "of two names": (lambda: FAST == SLOW, SLOW, "mode", "fast"),
+    "in": (lambda: _is_fast_among([Config("fast")]), FAST, "mode", "slow"),
+    "index": (lambda: [Config("other"), SLOW, FAST].index(Config("fast")) == 2, SLOW, "mode",
+              "fast"),
+    "<": (lambda: level < Level(3), level, "number", 4),
+    "sorted": (_is_level_first, level, "number", 4),
+    "text": (lambda: mode == "fast", mode, "name", "slow"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_attributes_that_comparisons_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare, owner, attribute, value = COMPARISONS[name]
+    f, x = mm.compile(lambda x: x * 2 if compare() else x), mm.ones(2)
+    before = compare()
+    assert f(x).tolist() == [1 + before] * 2
+    monkeypatch.setattr(owner, attribute, value)
+    assert compare() != before
+    assert f(x).tolist() == [2 - before] * 2
+
+
+def test_fields_of_objects_that_are_not_compared(traces: list[int]) -> None:
+    """A count in a dataclass of which there is one object is not read by comparisons of numbers."""
+    state = Config("fast", 2)
+
+    @mm.compile
+    def f(x: mm.Array, y: mm.Array) -> mm.Array:
+        return x * 2 if x.shape[0] == y.shape[0] and state.mode != "slow" else x
+
+    x = mm.ones(2)
+    f(x, x)
+    count = len(traces)
+    for state.inner in range(3):
+        assert f(x, x).tolist() == [2, 2]
+    assert len(traces) == count
 
 
 def test_small_containers_and_arrays() -> None:

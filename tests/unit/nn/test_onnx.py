@@ -328,6 +328,36 @@ def test_workers_write_and_read_the_same_model(tmp_path: Path) -> None:
         np.testing.assert_allclose(from_onnx(tmp_path / "x.onnx")(x), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_slices_of_any_step(kind: str, workers: int, tmp_path: Path) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    bounds = [
+        slice(start, stop, step)
+        for step in (-4, -2, -1, 1, 2)
+        for start, stop in [(None, None), (4, 1), (1, 4), (-1, None)]
+    ]
+
+    def parts(x: Any) -> Any:
+        return [x[:, part] for part in bounds if len(range(6)[part])]
+
+    with current(kind, workers):
+        model = to_onnx(_Function(parts), tmp_path / "x.onnx", x)
+        written, again = ReferenceEvaluator(model).run(None, {"input": x}), from_onnx(model)(x)
+        for actual, same, expected in zip(written, again, parts(x), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+            np.testing.assert_array_equal(same, expected)
+
+
+class _Function(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, x: Any) -> Any:
+        return self.function(x)
+
+
 class Forked(nn.Module):
     """A module with an output dictionary, and a layer that is not called."""
 

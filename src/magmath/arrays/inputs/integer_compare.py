@@ -3,7 +3,8 @@ uint64 with signed integers.
 
 Such a comparison has a defined result: -1 is less than any unsigned integer. A single number is
 replaced by the largest or smallest value of the type, and the array is clipped so that it does not
-reach that value. Lists of numbers are compared in a wider integer type. Numbers that no type of
+reach that value. Lists of numbers are compared in a wider integer type, and those in which elements
+are looked up lose the numbers that no element can be. Numbers that no type of
 uint64 holds, which are negative, become 0, and the elements that they are compared with at least 1.
 """
 
@@ -42,7 +43,9 @@ def comparable_operands(
         return dtype, operands
     position = weak.index(True)
     number, array = operands[position], operands[1 - position]
-    if isinstance(number, NumberList):
+    if isinstance(number, NumberList) and operation == "isin" and position == 1:
+        number = number.within(dtype)  # the others are no members of it
+    elif isinstance(number, NumberList):
         dtype, array, number = _with_list(dtype, array, number, operation in ALIGNED)
     elif is_number(number):
         array, number = _with_number(dtype, array, number)

@@ -42,6 +42,11 @@ class NumberList:
         """Return True if an integer type can represent all of its integers."""
         return not any(side_of_range(int(bound), dtype) for bound in self.bounds)
 
+    def within(self, dtype: DType) -> NumberList:
+        """Return those of its integers, as a flat list, that an integer type can represent."""
+        integers = np.asarray(self.values, object).ravel()
+        return NumberList([n for n in integers if not side_of_range(int(n), dtype)], self.kind)
+
 
 def number_list(value: Sequence[Any]) -> NumberList | None:
     """Return the list as an operand, or None if it has elements other than Python numbers.

@@ -69,15 +69,24 @@ class ArrayMethods(Generic[A]):
         """Set every element to one value, in place."""
         array_namespace().copyto(self, value)
 
-    def sort(self, axis: int = -1, kind: str | None = None, *, stable: bool | None = None) -> None:
+    def sort(
+        self,
+        axis: int = -1,
+        kind: str | None = None,
+        order: None = None,
+        *,
+        stable: bool | None = None,
+    ) -> None:
         """Sort along an axis, in place."""
         namespace = array_namespace()
-        namespace.copyto(self, namespace.sort(self, axis, kind))
+        namespace.copyto(self, namespace.sort(self, axis, kind, order))
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
+    def partition(
+        self, kth: Any, axis: int = -1, kind: str = "introselect", order: None = None
+    ) -> None:
         """Partition along an axis, in place; see `mm.partition`."""
         namespace = array_namespace()
-        namespace.copyto(self, namespace.partition(self, kth, axis, kind))
+        namespace.copyto(self, namespace.partition(self, kth, axis, kind, order))
 
     if TYPE_CHECKING:  # of the functions that the table names
 
@@ -94,12 +103,13 @@ class ArrayMethods(Generic[A]):
             self, axis: int | None = None, out: Any = None, *, keepdims: bool = False
         ) -> A: ...
         def argpartition(
-            self, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+            self, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
         ) -> A: ...
         def argsort(
             self,
             axis: int | None = -1,
             kind: str | None = None,
+            order: None = None,
             *,
             descending: bool = False,
             stable: bool | None = True,

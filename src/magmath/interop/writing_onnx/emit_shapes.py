@@ -159,8 +159,11 @@ def _dynamic_slice(w: OnnxWriter, node: TracedNode, x: str, *positions: str) -> 
         starts.append(w.add("Mod", w.add("Reshape", w.cast(position, mm.int64), one), whole))
     start = w.add("Concat", *starts, axis=0)
     counts = [1 if n is None else n for n in extents]
-    reach = [step * (n - 1) + 1 for step, n in zip(steps, counts, strict=True)]
+    reach = [step * n for step, n in zip(steps, counts, strict=True)]
     stop = w.add("Add", start, w.store(np.asarray(reach, np.int64)))
+    if min(steps) < 0:  # -1 is before the first element
+        zero, before_first = (w.store(np.asarray([n], np.int64)) for n in (0, -END))
+        stop = w.add("Where", w.add("Less", stop, zero), before_first, stop)
     along, by = (w.store(np.asarray(part, np.int64)) for part in (axes, steps))
     part = w.add("Slice", x, start, stop, along, by)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
