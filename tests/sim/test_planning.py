@@ -177,7 +177,7 @@ def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
         net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)
         net.fit(*data(), batch_size=32, epochs=0, strategy="auto")
     ((chosen, other),) = result
-    assert chosen.seconds["auto"] <= 1.001 * other
+    assert chosen.seconds["auto"] <= 1.002 * other  # blocks have few layouts at their borders
     assert chosen.seconds["auto"] <= min(chosen.seconds.values())
 
 
