@@ -22,8 +22,9 @@ def calibrate(
     which plans depend.
 
     The constants are stored in the cache directory and used from the next `mm.init` on, for plans
-    and for the predictions of `explain`. Without them, defaults are used. The measurement takes up
-    to a minute and needs an otherwise idle machine.
+    and for the predictions of `explain`, by processes that may use as many processors. Without
+    them, defaults are used. The measurement takes up to a minute and needs an otherwise idle
+    machine.
 
     For example:
 
