@@ -161,7 +161,7 @@ def test_groups_with_a_stride_share_the_port_of_a_host():
     inner, outer = Group(4, 1, 8), Group(2, 4, 8)
     assert [part.level for part in group_levels(LEVELS, inner)] == [0]
     (part,) = group_levels(LEVELS, outer)
-    assert (part.level, part.units, part.lanes, part.sharing) == (1, 2, 1, 4)
+    assert (part.level, part.units, part.members, part.sharing) == (1, 2, 1, 4)
 
 
 def test_few_bytes_take_few_messages_and_many_bytes_few_passes():

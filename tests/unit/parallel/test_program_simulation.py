@@ -52,7 +52,7 @@ def _call(source, target):
     return Call("negative", {}, (source,), target)
 
 
-def _tiers(workers, *seconds):
+def _call_times(workers, *seconds):
     """Give the calls of worker w `seconds` times w + 1."""
     return [
         [CallTime(range(i, i + 1), s * (w + 1)) for i, s in enumerate(seconds)]
@@ -60,27 +60,27 @@ def _tiers(workers, *seconds):
     ]
 
 
-def _seconds(program, tiers, network, host=None):
-    tasks, _ = program_tasks(program, tiers, network, [0.0] * 9)
+def _seconds(program, call_times, network, host=None):
+    tasks, _ = program_tasks(program, call_times, network, [0.0] * 9)
     return simulate(tasks, network.levels, None, host).seconds
 
 
 def test_a_barrier_waits_for_the_slowest_worker():
     program = _program(2, [_call(0, 1), Barrier(), _call(1, 2)])
     # worker 1 takes 2 and 6 s; the barrier 0.25 s
-    assert _seconds(program, _tiers(2, 1.0, 0.0, 3.0), SHARED) == pytest.approx(8.25)
+    assert _seconds(program, _call_times(2, 1.0, 0.0, 3.0), SHARED) == pytest.approx(8.25)
 
 
 def test_a_copy_from_shared_memory_takes_the_bytes_of_the_peers_at_least():
     program = _program(2, [_call(0, 1), Barrier(), Redistribute(1, 3)])
     # Each worker copies 8 elements of 4 bytes of its peer at 100 bytes/s.
-    assert _seconds(program, _tiers(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
+    assert _seconds(program, _call_times(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
 
 
 def test_messages_pass_the_port_of_their_worker():
     program = _program(4, [_call(0, 1), Redistribute(1, 3), _call(1, 2)])
     # Three messages of 4 elements: 3 · 0.5 s, and 48 bytes at 100 bytes/s.
-    result = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
+    result = _seconds(program, _call_times(4, 1.0, 0.0, 1.0), MESSAGES)
     assert result == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
 
 
@@ -90,7 +90,9 @@ def test_collectives_send_the_data_of_a_worker_to_another_host_once(hosts):
     # Each worker reads the 16 bytes of its neighbour at 100 bytes/s. Then the port of a host passes
     # the 16 bytes of both of its workers at 10 bytes/s.
     within, between = 0.5 + 0.16, 2.0 + 3.2
-    assert _seconds(program, _tiers(4, 0.0), _cluster(hosts)) == pytest.approx(within + between)
+    assert _seconds(program, _call_times(4, 0.0), _cluster(hosts)) == pytest.approx(
+        within + between
+    )
 
 
 def test_other_messages_between_hosts_share_the_port_of_their_host():
@@ -99,7 +101,7 @@ def test_other_messages_between_hosts_share_the_port_of_their_host():
     slots = [Slot((16,), float32, rule.bind((16,), Mesh((4,))), kind) for rule, kind in rules]
     program = Program(slots, [Redistribute(0, 1)], [0], [1], [], {}, 4)
     # Two messages of 16 bytes in each direction.
-    result = _seconds(program, _tiers(4, 0.0), _cluster((0, 0, 1, 1)))
+    result = _seconds(program, _call_times(4, 0.0), _cluster((0, 0, 1, 1)))
     assert result == pytest.approx(2.0 + 3.2)
 
 
@@ -125,14 +127,14 @@ def test_simulated_moves_between_hosts_take_their_price(data):
     program = Program(slots, [Redistribute(0, 1)], [0], [1], [], {}, len(hosts))
     network = _cluster(hosts)
     price = redistribution_seconds(plan_redistribution(have, want), 4, network.link)
-    assert _seconds(program, _tiers(len(hosts), 0.0), network) == pytest.approx(price)
+    assert _seconds(program, _call_times(len(hosts), 0.0), network) == pytest.approx(price)
 
 
 @pytest.mark.parametrize("overlapped", [0, 1])
 def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
     program = _program(2, [Redistribute(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
     transfer = 0.5 + 0.32
-    result = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
+    result = _seconds(program, _call_times(2, 0.0, 0.25, 1.0), MESSAGES)
     first = max(transfer, 0.5) if overlapped else transfer + 0.5
     assert result == pytest.approx(first + 2.0)
 
@@ -200,20 +202,20 @@ def test_a_computation_touches_the_elements_that_it_reads_and_writes(
         slot(float32, *data),
     ]
     program = Program(slots, [Call(operation, attributes, inputs, out)], [0, 1], [2], [], {}, 1)
-    tasks, _ = program_tasks(program, _tiers(1, 1.0), NOTHING, [0.0])
+    tasks, _ = program_tasks(program, _call_times(1, 1.0), NOTHING, [0.0])
     assert [task.nbytes for task in tasks] == pytest.approx([nbytes], abs=8)
 
 
 def test_a_move_touches_what_it_reads_of_others_and_writes():
     program = _program(2, [Redistribute(0, 3)])
-    tasks, _ = program_tasks(program, _tiers(2, 1.0), NOTHING, [0.0])
+    tasks, _ = program_tasks(program, _call_times(2, 1.0), NOTHING, [0.0])
     assert [task.nbytes for task in tasks] == [2 * 16 * 4] * 2
 
 
 def test_a_segment_is_one_task():
     program = _program(2, [_call(0, 1), _call(1, 2), Barrier()])
-    tiers = [[CallTime(range(2), 1.5), CallTime(range(2, 3), 0.0)] for _ in range(2)]
-    tasks, ends = program_tasks(program, tiers, SHARED, [0.0] * 3, steps=2)
+    call_times = [[CallTime(range(2), 1.5), CallTime(range(2, 3), 0.0)] for _ in range(2)]
+    tasks, ends = program_tasks(program, call_times, SHARED, [0.0] * 3, steps=2)
     assert [task.name for task in tasks[:3]] == ["2 calls (kernel)"] * 2 + ["barrier (wait)"]
     assert ends == [3, 6]
 

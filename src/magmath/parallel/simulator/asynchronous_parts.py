@@ -77,8 +77,8 @@ class _PartWriter:
         alone = self._environment.of_one_worker()
         estimates = [x.seconds for x in explain_program(part.program, alone).instructions]
         network = replace(self._network, shares_memory=False)
-        tiers = [self._times_of(part.program, alone, estimates)]
-        tasks, _ = program_tasks(part.program, tiers, network, estimates)
+        call_times = [self._times_of(part.program, alone, estimates)]
+        tasks, _ = program_tasks(part.program, call_times, network, estimates)
         seconds, nbytes = sum(x.seconds for x in tasks), sum(x.nbytes for x in tasks)
         return SimulatedTask(f"{name} ({KERNEL})", (0,), (COMPUTE,), float(seconds), nbytes=nbytes)
 

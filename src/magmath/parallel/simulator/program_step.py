@@ -162,8 +162,8 @@ def _forms(
         else {"predicted": [_predicted(program, estimates, environment)] * program.workers}
     )
     steps = []
-    for form, tiers in forms.items():
-        tasks, ends = program_tasks(program, tiers, network, estimates, STEPS)
+    for form, call_times in forms.items():
+        tasks, ends = program_tasks(program, call_times, network, estimates, STEPS)
         timeline = simulate(tasks, network.levels, slowdown, host, network.hosts)
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
         steps.append(SimulatedStep(last - former, timeline, form))

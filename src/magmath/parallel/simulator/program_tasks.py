@@ -105,10 +105,10 @@ class _TaskWriter:
     def workers(self) -> tuple[int, ...]:
         return tuple(range(self.program.workers))
 
-    def step(self, tiers: Sequence[CallTimes]) -> None:
+    def step(self, call_times: Sequence[CallTimes]) -> None:
         """Append one step."""
         by_end: list[dict[int, CallTime]]
-        by_end = [{call.positions[-1]: call for call in calls} for calls in tiers]
+        by_end = [{call.positions[-1]: call for call in calls} for calls in call_times]
         first = self.program.prologue
         for position in range(first, len(self.program.instructions)):
             self._instruction(position, [calls.get(position) for calls in by_end])
@@ -241,20 +241,20 @@ class _TaskWriter:
 
 def program_tasks(
     program: Program,
-    tiers: Sequence[CallTimes],
+    call_times: Sequence[CallTimes],
     network: WorkerNetwork,
     estimates: Sequence[float],
     steps: int = 1,
 ) -> tuple[list[SimulatedTask], list[int]]:
     """Return the tasks of some steps of a program, and the number of tasks up to the end of each.
 
-    tiers      the times of each worker's calls
-    estimates  predicted seconds of each instruction, for collective kernels, which no worker can
-               execute alone
+    call_times  the times of each worker's calls
+    estimates   predicted seconds of each instruction, for collective kernels, which no worker can
+                execute alone
     """
     writer, ends = _TaskWriter(program, network, estimates), []
     for _ in range(steps):
-        writer.step(tiers)
+        writer.step(call_times)
         ends.append(len(writer.tasks))
     return writer.tasks, ends
 
