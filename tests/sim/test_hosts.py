@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,9 @@ def test_planner_knows_the_network() -> None:
         environment = session.engine().environment
         assert environment.link.network is not None
         assert environment.link.network.hosts == pool.topology.hosts
-        assert [level.fan_out for level in environment.machine.levels] == [2, 0]
+        assert [level.fan_out for level in environment.link.levels] == [2, 0]
+        on_one_host = replace(environment, mesh=Mesh.line(2), link=environment.machine.messages)
+        assert environment.bandwidth == on_one_host.bandwidth  # the memory of a host, of two
 
 
 def test_pool_knows_its_hosts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Thread
 from typing import Any
 
@@ -14,6 +15,7 @@ import magmath as mm
 from engines import current
 from magmath.core.byte_sizes import ALIGNMENT
 from magmath.core.dtypes import uint8
+from magmath.core.resources import memory_share, processor_count
 from magmath.core.stage_times import StageTimes, count, recording, stage
 from magmath.cost import GemmRate, Link, Machine, current_machine, store_machine
 from magmath.engine import session
@@ -177,7 +179,7 @@ def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
         net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)
         net.fit(*data(), batch_size=32, epochs=0, strategy="auto")
     ((chosen, other),) = result
-    assert chosen.seconds["auto"] <= 1.001 * other
+    assert chosen.seconds["auto"] <= 1.002 * other  # blocks have few layouts at their borders
     assert chosen.seconds["auto"] <= min(chosen.seconds.values())
 
 
@@ -223,12 +225,37 @@ def test_measured_machine_is_kept_and_used(tmp_path: Any, monkeypatch: Any) -> N
     link = Link(latency=1.0, bandwidth=2.0, shared_memory=True, barrier=3.0)
     machine = Machine((GemmRate("float64", 2, 5.0),), bandwidth=7.0, shared=link, source="test")
     store_machine(machine)
+    machine = replace(machine, memory=memory_share(processor_count()))  # that of this process
     assert current_machine() == machine
     with current("shared", 2):
         environment = session.engine().environment
         assert environment.machine == machine
         assert environment.link == link
         assert environment.bandwidth == 7.0
+
+
+@pytest.mark.parametrize("quota", [None, 2])
+def test_constants_are_those_of_the_processors_and_the_memory_of_this_process(
+    quota: int | None, tmp_path: Any, monkeypatch: Any
+) -> None:
+    """Those that a process measures with two processors are wrong for one with 64."""
+
+    def restrict(processors: int, memory: int) -> None:
+        mask = set(range(processors if quota is None else 64))
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid: mask)
+        if quota is not None:
+            monkeypatch.setattr("magmath.core.cgroup.cpu_quota", lambda root: float(processors))
+        monkeypatch.setattr("magmath.core.cgroup.memory_limit", lambda root: memory)
+
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path / "cache"))
+    restrict(2, 8 << 30)
+    store_machine(Machine(source="two", memory=1e15))
+    assert current_machine().source == "two"
+    assert current_machine().memory <= 4 << 30
+    restrict(2, 2 << 30)
+    assert current_machine().memory <= 1 << 30
+    restrict(64, 8 << 30)
+    assert current_machine() == Machine()
 
 
 def test_machine_knows_the_nearest_rate() -> None:

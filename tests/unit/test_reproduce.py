@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +36,15 @@ def sample(options: Options) -> Section:
     return Section(
         (
             "A paragraph with <script>alert(1)</script>.",
-            Table.of("Wide", columns, [range(30), ["<x>", None, 0.000123456, *[1e6] * 27]]),
+            Table.of(
+                "Wide", columns, [range(30), ["<x>", None, 0.000123456, math.nan, *[1e6] * 26]]
+            ),
             *plots,
             Finding("It holds", "yes", "yes", agrees=True),
             Finding("It fails", "3.2", "4.5", agrees=False, reason="another machine"),
             Finding("It is open", "3.2", "nothing", agrees=None, reason="not measured"),
         ),
-        {"numbers": [1, 2]},
+        {"numbers": [1, 2, math.inf]},
     )
 
 
@@ -150,6 +154,11 @@ def test_cells(cell: str | float | None, text: str) -> None:
     assert cell_text(cell) == text
 
 
+def strict_json(text: str) -> dict[str, Any]:
+    """Read JSON as other programs do, without Python's NaN and Infinity."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
 def test_the_command_writes_report_and_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,12 +171,13 @@ def test_the_command_writes_report_and_numbers(
     assert "agrees: It holds. Paper: yes; here: yes" in shown
     assert "It fails. Paper: 3.2; here: 4.5 (another machine)" in shown
     Elements((folder / "report.html").read_text())
-    numbers = json.loads((folder / "report.json").read_text())
+    numbers = strict_json((folder / "report.json").read_text())
     (only,) = numbers["experiments"]
-    assert only["data"] == {"numbers": [1, 2]}
+    assert only["data"] == {"numbers": [1, 2, None]}
+    assert only["tables"][0]["rows"][1][3] is None
     assert main([*command, "sample", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed.pop("numbers") == [1, 2]
+    printed = strict_json(capsys.readouterr().out)
+    assert printed.pop("numbers") == [1, 2, None]
     assert printed.keys() == numbers.keys()
     assert main([*command, "failing", "sample"]) == 1
     assert "needs <data>" in capsys.readouterr().err

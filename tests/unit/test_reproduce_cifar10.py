@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 from dataclasses import replace
@@ -113,6 +114,24 @@ def test_losses_that_part_after_the_first_epoch_are_explained() -> None:
     assert parted.agrees, "the first epoch has the same losses"
     assert "5.0e-01" in parted.ours
     assert "unstable at this learning rate" in parted.reason
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("losses", [[math.nan, math.nan], [2.0, math.nan]])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_losses_that_are_not_numbers_differ(
+    workers: int, losses: list[float], is_ours: bool
+) -> None:
+    """Training has diverged; that does not end the experiment, and no other run hides it."""
+    usual = [2.0, 0.5]
+    ours = {w: losses if is_ours and w == workers else usual for w in (1, 8)}
+    others = {w: usual if is_ours or w != workers else losses for w in (1, 8)}
+    runs = {w: constant_run(1.0, values) for w, values in ours.items()}
+    peers = {w: DdpRun([1.0, 1.0], values, [0.5, 0.5]) for w, values in others.items()}
+    result = shm_cifar10_findings._same_losses(runs, peers)
+    assert result.agrees is (losses[0] == 2.0)
+    assert "unstable at this learning rate" in result.reason
+    assert "nan" in result.ours
 
 
 def test_the_numbers_of_workers_with_which_ddp_is_faster_are_named(

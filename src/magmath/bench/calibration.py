@@ -7,7 +7,6 @@ the best of several rounds, since what else runs on the machine only adds time.
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from magmath.core.cpu import cache_sizes, cpu_name
 from magmath.core.python_processes import module_command
 from magmath.core.resources import processor_count
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
+from magmath.cost.machine import memory_of_a_worker
 from magmath.engine import session
 from magmath.kernels.thread_count import torch_threads
 from magmath.runtime.pool import Pool
@@ -47,7 +47,7 @@ Report = Callable[[str], None]
 def calibrate(report: Report) -> Machine:
     """Return the machine with all constants that can be measured; a current pool is shut down."""
     mm.shutdown()
-    machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=_memory_of_a_worker())
+    machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=memory_of_a_worker())
     for name, with_constants in STEPS.items():
         report(name)
         machine = with_constants(machine)
@@ -105,11 +105,6 @@ def _with_messages(machine: Machine) -> Machine:
         return replace(machine, messages=_link(machine.messages))
     finally:
         mm.shutdown()
-
-
-def _memory_of_a_worker() -> float:
-    """Return the bytes of memory that one of as many workers as processors has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / processor_count()
 
 
 def _cache_bytes() -> float:

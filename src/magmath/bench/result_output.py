@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 from magmath.bench.result import BenchResult, CaseResult, ComparisonResult, SystemResult
 from magmath.bench.simulation_accuracy import simulation_accuracy
 from magmath.core.atomic_replace import atomic_replace
+from magmath.core.json_text import json_text
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -183,4 +183,4 @@ def save_result(result: BenchResult, path: Path) -> None:
         data["simulation"] = accuracy.as_data()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path) as draft:
-        Path(draft).write_text(json.dumps(data, indent=1) + "\n")
+        Path(draft).write_text(json_text(data) + "\n")

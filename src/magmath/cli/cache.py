@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from magmath.core import cache_dir
 from magmath.core import disk_cache as store
+from magmath.core.json_text import json_text
 from magmath.core.options import CACHE
 from magmath.errors import OptionError
 
@@ -43,7 +43,7 @@ def cache(
     deleted = _clear() if clear else 0
     described = describe_cache() | ({"deleted": deleted} if clear else {})
     if json:
-        print(jsonlib.dumps(described, indent=2))
+        print(json_text(described))
         return
     console = Console(soft_wrap=True, highlight=False)
     if clear:

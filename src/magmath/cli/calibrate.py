@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
+
+from magmath.core.json_text import json_text
 
 if TYPE_CHECKING:
     from magmath.cost import Machine
@@ -22,8 +23,9 @@ def calibrate(
     which plans depend.
 
     The constants are stored in the cache directory and used from the next `mm.init` on, for plans
-    and for the predictions of `explain`. Without them, defaults are used. The measurement takes up
-    to a minute and needs an otherwise idle machine.
+    and for the predictions of `explain`, by processes that may use as many processors. Without
+    them, defaults are used. The measurement takes up to a minute and needs an otherwise idle
+    machine.
 
     For example:
 
@@ -44,7 +46,7 @@ def calibrate(
 
     machine = current_machine() if show else _measure()
     if json:
-        print(jsonlib.dumps(asdict(machine), indent=2))
+        print(json_text(asdict(machine)))
         return
     _print(machine, Console(soft_wrap=True, highlight=False))
 

@@ -5,7 +5,6 @@ Its output belongs in a bug report, and is the first check for failures and slow
 
 from __future__ import annotations
 
-import json as jsonlib
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from magmath.bench import host_info
 from magmath.cli.cache import describe_cache
 from magmath.core import cgroup
 from magmath.core.cpu import cpu_name
+from magmath.core.json_text import json_text
 from magmath.core.resources import memory_share
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
@@ -60,7 +60,7 @@ def info(
     """
     sections: dict[str, Any] = {"tuner": tuner_timings()} if tuner else collect()
     if json:
-        print(jsonlib.dumps(sections, indent=2))
+        print(json_text(sections))
         return
     console = Console()
     if tuner:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import PositiveFloat, PositiveInt
 
+from magmath.core.json_text import json_text
 from magmath.errors import OptionError
 
 
@@ -73,7 +73,7 @@ def plan(
     if network is None:
         known = {"networks": [*NETWORKS], "machines": known_machines()}
         lines = (f"{kind}: {', '.join(names)}" for kind, names in known.items())
-        print(jsonlib.dumps(known, indent=1) if json else "\n".join(lines))
+        print(json_text(known) if json else "\n".join(lines))
         return
     if network not in NETWORKS:
         raise OptionError(f"plan: unknown network {network!r}; known are {', '.join(NETWORKS)}")
@@ -85,4 +85,4 @@ def plan(
         result.save_svg(picture)
     if timeline is not None:
         result.save_timeline(timeline)
-    print(jsonlib.dumps({"network": network, **result.as_data()}, indent=1) if json else result)
+    print(json_text({"network": network, **result.as_data()}) if json else result)

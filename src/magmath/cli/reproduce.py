@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from magmath.cli.output_folder import create_folder
+from magmath.core.json_text import json_text
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def reproduce(
     console = Console(highlight=False)
     if list or not (names or all):
         if json:
-            print(jsonlib.dumps({"experiments": _listed(EXPERIMENTS)}, indent=1))
+            print(json_text({"experiments": _listed(EXPERIMENTS)}))
         else:
             _print_list(EXPERIMENTS, console)
         return
@@ -92,7 +92,7 @@ def reproduce(
         lambda report: _write(report, output),
     )
     if json:
-        print(jsonlib.dumps(report.as_data() | _only_numbers(report), indent=1))
+        print(json_text(report.as_data() | _only_numbers(report)))
     else:
         _print_results(report, console)
         console.print(f"Report: {output / PAGE}", markup=False, soft_wrap=True)
@@ -157,7 +157,7 @@ def _write(report: Report, folder: Path) -> None:
     from magmath.core.atomic_replace import atomic_replace
     from magmath.reproduce.page import page
 
-    numbers = jsonlib.dumps(report.as_data(), indent=1) + "\n"
+    numbers = json_text(report.as_data()) + "\n"
     for name, text in ((PAGE, page(report)), (NUMBERS, numbers)):
         with atomic_replace(folder / name) as draft:
             Path(draft).write_text(text, encoding="utf-8")

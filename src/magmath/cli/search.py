@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -136,7 +135,7 @@ def _report(results: SearchResults, folder: Path, console: Console, *, as_json: 
             f"at most {results.threshold:g} (--threshold)"
         )
     if as_json:
-        print(jsonlib.dumps(jsonlib.loads((folder / "results.json").read_text()), indent=2))
+        print((folder / "results.json").read_text(), end="")
     for file in files:
         console.print(f"  {file}", markup=False)
 

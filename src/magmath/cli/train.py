@@ -5,7 +5,6 @@ It uses only the public names, as a user's script would.
 
 from __future__ import annotations
 
-import json as jsonlib
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from rich.console import Console
 from magmath.cli.output_folder import create_folder
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train_options import NETWORK, TRAIN_DEFAULTS, TrainOptions
+from magmath.core.json_text import json_text
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def train(
     console = Console(stderr=options.json, highlight=False)
     result = _run(resolved, settings, folder, console)
     if options.json:
-        print(jsonlib.dumps(result, indent=2))
+        print(json_text(result))
     else:
         _print_result(result, options.output, console)
 
@@ -263,7 +263,7 @@ def _save(
     history.save(files[0])
     history.plot(files[1])
     network.save(files[2])
-    files[3].write_text(jsonlib.dumps(_content_of_options(options, data), indent=2) + "\n")
+    files[3].write_text(json_text(_content_of_options(options, data)) + "\n")
     return files
 
 

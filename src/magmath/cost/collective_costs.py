@@ -34,13 +34,13 @@ class GroupLevel(NamedTuple):
     """The part of a group of workers at one level.
 
     units    units of the level below that have members, within one unit of this level
-    lanes    members in each of these units
+    members  members in each of these units
     sharing  groups that share the port of such a unit
     """
 
     level: int
     units: int
-    lanes: int
+    members: int
     sharing: float
 
 
@@ -99,10 +99,10 @@ def group_levels(levels: tuple[Level, ...], group: Group) -> tuple[GroupLevel, .
     parts, child = [], 1
     for number, level in enumerate(levels):
         unit = child * level.fan_out if level.fan_out else max(group.workers, child)
-        lanes, within = _members(group, child), _members(group, unit)
-        if within > lanes:
-            sharing = max(1.0, min(child, group.workers) / lanes)
-            parts.append(GroupLevel(number, ceil(within / lanes), lanes, sharing))
+        members, within = _members(group, child), _members(group, unit)
+        if within > members:
+            sharing = max(1.0, min(child, group.workers) / members)
+            parts.append(GroupLevel(number, ceil(within / members), members, sharing))
         child = unit
     return tuple(parts)
 
@@ -198,7 +198,7 @@ def _reductions(
     tree = tuple(
         CollectiveStage(
             ceil(log2(part.units)) * levels[part.level].latency,
-            ((part.level, float(ceil(log2(part.units)) * part.lanes)),),
+            ((part.level, float(ceil(log2(part.units)) * part.members)),),
         )
         for part in parts
     )
@@ -213,7 +213,8 @@ def _exchanges(
     slowest = max(levels[part.level].latency for part in parts)
     rounds = ceil(log2(group.size))
     loads = tuple(
-        (part.level, part.lanes * (group.size - part.lanes) / (group.size - 1)) for part in parts
+        (part.level, part.members * (group.size - part.members) / (group.size - 1))
+        for part in parts
     )
     more = max(1.0, rounds * group.size / (2 * (group.size - 1)))
     bruck = CollectiveStage(rounds * slowest, tuple((level, load * more) for level, load in loads))

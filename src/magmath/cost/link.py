@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+from magmath.cost.collective_costs import Level
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage
 
@@ -34,6 +35,21 @@ class Link:
     shared_memory: bool
     barrier: float
     network: Network | None = None
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the network: that of workers, and if they are on several hosts that of
+        hosts."""
+        if self.network is None:
+            return (Level("host", 0, self.bandwidth, self.latency),)
+        return (
+            Level("host", self.network.workers_per_host, self.bandwidth, self.latency),
+            Level("network", 0, self.network.bandwidth, self.network.latency),
+        )
+
+    def workers_per_host(self, workers: int) -> int:
+        """Return the largest number of workers of one host, of `workers` that compute."""
+        return workers if self.network is None else min(workers, self.network.workers_per_host)
 
 
 @final
@@ -57,6 +73,20 @@ class Network:
 
 ETHERNET: Final = (3e-5, 1.17e9)
 """Latency and bandwidth of a network that is not measured: TCP over 10 Gb/s Ethernet."""
+
+
+OF_WORKERS, OF_HOSTS = 0, 1
+"""The levels of the ports of workers and of hosts."""
+
+
+@final
+class LevelStage(NamedTuple):
+    """Messages at one level of the network: the seconds of their latency, then the bytes through
+    the port of each unit, which is a worker (`OF_WORKERS`) or a host (`OF_HOSTS`)."""
+
+    level: int
+    latency: float
+    loads: dict[int, int]
 
 
 @final
@@ -99,7 +129,11 @@ def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
     if stage.kind in ("nothing", "local"):
         return 0.0
     if link.network is not None:
-        return _network_seconds(stage, itemsize, link, link.network)
+        bandwidths = [level.bandwidth for level in link.levels]
+        return sum([
+            messages.latency + max(messages.loads.values(), default=0) / bandwidths[messages.level]
+            for messages in message_stages(stage, itemsize, link)
+        ])  # fmt: skip
     traffic = stage.traffic.values()
     if link.shared_memory:
         read = max([worker.received for worker in traffic], default=0)
@@ -140,15 +174,24 @@ def _moves_by_level(
     return list(between.values()), within
 
 
-def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) -> float:
-    """Return the seconds of a stage over several hosts: within the hosts, and then between them."""
-    between, within = _moves_by_level(stage, network)
-    seconds = 0.0
+def message_stages(stage: Stage, itemsize: int, link: Link) -> list[LevelStage]:
+    """Return the messages of a stage, for elements of `itemsize` bytes: those within the hosts, and
+    then those between them.
+
+    Bytes in the two directions of a port do not share its bandwidth.
+    """
+    if link.network is None:
+        traffic = stage.traffic
+        count = max([max(x.messages_in, x.messages_out) for x in traffic.values()], default=0)
+        loads = {w: max(x.sent, x.received) * itemsize for w, x in traffic.items()}
+        return [LevelStage(OF_WORKERS, count * link.latency, loads)] if loads else []
+    between, within = _moves_by_level(stage, link.network)
+    stages = []
     if within:
         read: Counter[int] = Counter()
         for (_, target), size in within.items():
             read[target] += size
-        seconds += link.latency + max(read.values()) * itemsize / link.bandwidth
+        stages.append(LevelStage(OF_WORKERS, link.latency, _bytes(read, itemsize)))
     if between:
         sent: Counter[int] = Counter()
         received: Counter[int] = Counter()
@@ -157,7 +200,11 @@ def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) 
             sent[message.source] += message.elements
             received[message.target] += message.elements
             messages[message.target] += 1
-        busiest = max([*sent.values(), *received.values()])
-        rounds = -(-max(messages.values()) // network.workers_per_host)
-        seconds += rounds * network.latency + busiest * itemsize / network.bandwidth
-    return seconds
+        rounds = -(-max(messages.values()) // link.network.workers_per_host)
+        seconds = rounds * link.network.latency
+        stages.append(LevelStage(OF_HOSTS, seconds, _bytes(sent | received, itemsize)))
+    return stages
+
+
+def _bytes(elements: Counter[int], itemsize: int) -> dict[int, int]:
+    return {unit: size * itemsize for unit, size in elements.items()}

@@ -1,14 +1,13 @@
 """The machine: the measured constants of the hardware that all predictions use.
 
-`magmath calibrate` measures them once per machine and stores them in the cache directory. The
-defaults describe a typical server; plans depend more on the ratios of the constants than on their
-values.
+`magmath calibrate` measures them once per machine, for the processors that it may use there, and
+stores them in the cache directory. The defaults describe a typical server; plans depend more on the
+ratios of the constants than on their values.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import ceil, inf, prod
@@ -19,6 +18,7 @@ import msgspec
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
+from magmath.core.resources import memory_share, processor_count
 from magmath.cost.collective_costs import Level
 from magmath.cost.link import Link
 from magmath.cost.operation_rate import OperationRate
@@ -170,23 +170,31 @@ def calibration_remark(source: str) -> str:
 
 
 def current_machine() -> Machine:
-    """Return the constants that were measured on this machine, otherwise the defaults."""
+    """Return the constants that were measured on this machine with the processors that this process
+    may use, and the memory that it may use now; otherwise the defaults."""
     content = MACHINES.read(_name())
     if content is None:
         return DEFAULT_MACHINE
     try:
-        return msgspec.json.decode(content, type=Machine)
+        machine = msgspec.json.decode(content, type=Machine)
     except msgspec.MsgspecError:  # written by another version
         return DEFAULT_MACHINE
+    return replace(machine, memory=memory_of_a_worker())
+
+
+def memory_of_a_worker() -> float:
+    """Return the bytes of arrays that one of as many workers as processors may have."""
+    return float(memory_share(processor_count()))
 
 
 def store_machine(machine: Machine) -> None:
-    """Store measured constants for this and later processes of this machine."""
+    """Store measured constants for this and later processes of this machine that may use as many
+    processors."""
     MACHINES.write(_name(), msgspec.json.encode(machine))
 
 
 def _name() -> str:
     """Return the name of this machine's entry in the cache."""
     fields = ",".join(Machine.__dataclass_fields__)
-    description = f"{cpu_name()}, {os.cpu_count()} processors, {fields}"
+    description = f"{cpu_name()}, {processor_count()} processors, {fields}"
     return sha256(description.encode()).hexdigest()[:32]

@@ -28,8 +28,8 @@ HERE: Final = "here"
 _FOLDER: Final = files("magmath.cost") / "machines"
 _FILE: Final = ("name", "device", "level")
 _DEVICE: Final = (
-    "bandwidth", "arithmetic", "division", "transcendental", "call_seconds", "memory",
-    "processors", "tile_rows", "tile_columns", "gemm",
+    "bandwidth", "arithmetic", "call_seconds", "memory", "processors", "tile_rows",
+    "tile_columns", "gemm",
 )  # fmt: skip
 _LEVEL: Final = ("name", "fan_out", "bandwidth", "latency")
 _NUMBER: Final = ("value", "source")
@@ -85,7 +85,11 @@ class _TableReader:
         self._check_names(device, _DEVICE, "device.")
         rates = self._table(device, "gemm", "device.")
         self._check_names(rates, tuple(DTYPES), "device.gemm.")
-        levels = tuple(self._level(i, table) for i, table in enumerate(self._levels(content)))
+        tables = self._levels(content)
+        levels = tuple(
+            self._level(f"level[{i}].", table, is_last=i == len(tables) - 1)
+            for i, table in enumerate(tables)
+        )
         bandwidth = self._number(device, "bandwidth")
         inner, outer = levels[0], levels[-1]
         return Machine(
@@ -93,8 +97,6 @@ class _TableReader:
             bandwidth=bandwidth,
             host_bandwidth=bandwidth * inner.fan_out if inner.fan_out else math.inf,
             arithmetic=self._number(device, "arithmetic"),
-            division=self._number(device, "division"),
-            transcendental=self._number(device, "transcendental"),
             call_seconds=self._number(device, "call_seconds"),
             memory=self._number(device, "memory"),
             processors=self._integer(device, "processors"),
@@ -111,12 +113,12 @@ class _TableReader:
             raise self._error("level", "at least one table [[level]], the innermost first")
         return [self._table({"level": table}, "level") for table in tables]
 
-    def _level(self, number: int, table: Mapping[str, Any]) -> Level:
-        where = f"level[{number}]."
+    def _level(self, where: str, table: Mapping[str, Any], *, is_last: bool) -> Level:
+        """Return a level. Only the last one may connect any number of units."""
         self._check_names(table, _LEVEL, where)
         return Level(
             name=self._text(table, "name", where),
-            fan_out=self._integer(table, "fan_out", where, zero=True),
+            fan_out=self._integer(table, "fan_out", where, zero=is_last),
             bandwidth=self._number(table, "bandwidth", where),
             latency=self._number(table, "latency", where),
         )

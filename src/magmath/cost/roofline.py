@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from magmath.core.dtypes import float32
@@ -16,7 +16,7 @@ from magmath.cost.operation_rate import (
 )
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
-from magmath.layout import Layout
+from magmath.layout import Layout, Mesh
 
 
 class WorkerProperties(Protocol):
@@ -92,10 +92,6 @@ def _has_threads_of_all(node: Node, output: Layout, environment: WorkerPropertie
 
 def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:
     """Return the arithmetic operations of the busiest worker, and the bytes that it touches."""
-    share = 1
-    for axis, count in enumerate(output.mesh.shape):
-        used = output.axis_of(axis) is not None or output.partial[axis] is not None
-        share *= count if used else 1
     itemsizes = [operand.dtype.itemsize for operand in node.inputs]
     sizes = [layout.max_local_size for layout in inputs]
     result = output.max_local_size * node.dtype.itemsize
@@ -105,7 +101,25 @@ def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[fl
     touched = float(sum(nbytes) + result)
     if node.operation.collective is not None and is_collective(node, inputs, output):
         touched += node.operation.collective.touched_bytes(node, output.mesh.size)
-    return node.operation.flops(node) / share, touched
+    return node.operation.flops(node) * _busiest_share(inputs, output), touched
+
+
+def _busiest_share(inputs: Sequence[Layout], output: Layout) -> float:
+    """Return the share of the arithmetic that the busiest worker computes: of the elements of the
+    result, and of the summed dimension that a mesh axis with a pending reduction splits."""
+    share = output.max_local_size / max(output.size, 1)
+    for mesh_axis, reduction in enumerate(output.partial):
+        if reduction is not None:
+            share *= max(_largest_pieces(inputs, output.mesh, mesh_axis), default=1.0)
+    return share
+
+
+def _largest_pieces(layouts: Sequence[Layout], mesh: Mesh, mesh_axis: int) -> Iterator[float]:
+    """Yield the shares of the largest pieces of the dimensions that a mesh axis splits."""
+    for layout in layouts:
+        axis = layout.axis_of(mesh_axis) if layout.mesh.shape == mesh.shape else None
+        if axis is not None:
+            yield layout.max_local_shape[axis] / max(layout.shape[axis], 1)
 
 
 def _arithmetic_seconds(
@@ -117,8 +131,8 @@ def _arithmetic_seconds(
     if operation.is_elementwise:
         weight = operation.flops(node) / max(node.size, 1)
         return machine.elementwise_seconds(flops / max(weight, 1.0), weight, environment.threads)
-    shape = output.local_shape(output.mesh.workers[0])
-    speed = machine.gemm_flops(node.dtype, environment.threads) * operation.efficiency(node, shape)
+    speed = machine.gemm_flops(node.dtype, environment.threads)
+    speed *= operation.efficiency(node, output.max_local_shape)
     if _has_threads_of_all(node, output, environment):
         speed *= max(1.0, machine.lapack_scaling * environment.workers)
     return flops / speed

@@ -305,11 +305,12 @@ class Layout:
         return tuple(spans)
 
     @cached_property
-    def max_local_size(self) -> int:
-        """The largest number of elements that any worker stores."""
+    def max_local_shape(self) -> tuple[int, ...]:
+        """The largest extent of each dimension of the tensors in which workers store their
+        parts."""
         if self.boxes is not None:
-            return max(self.local_size(worker) for worker in self.mesh.workers)
-        return math.prod(
+            return max([self.local_shape(worker) for worker in self.mesh.workers])
+        return tuple(
             [
                 extent
                 if split is None
@@ -319,6 +320,11 @@ class Layout:
                 for extent, split in zip(self.shape, self.splits, strict=True)
             ]
         )
+
+    @cached_property
+    def max_local_size(self) -> int:
+        """The largest number of elements that any worker stores."""
+        return math.prod(self.max_local_shape)
 
     # Identity, printing, encoding.
 

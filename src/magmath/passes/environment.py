@@ -73,7 +73,8 @@ class Environment:
     @cached_property
     def bandwidth(self) -> float:
         """Bytes of local memory per second for each worker while all workers compute."""
-        return self.machine.worker_bandwidth(self.workers, self.threads)
+        on_host = self.link.workers_per_host(self.workers)
+        return self.machine.worker_bandwidth(on_host, self.threads)
 
     @cached_property
     def first_worker(self) -> Mesh:

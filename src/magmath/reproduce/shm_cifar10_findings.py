@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from magmath.core.resources import processor_count
 from magmath.reproduce.ddp import DdpRun
 from magmath.reproduce.section import Finding
@@ -93,16 +95,22 @@ def _transfers(runs: Runs) -> Finding:
 
 def _same_losses(runs: Runs, peers: Peers) -> Finding:
     """Compare the losses of the first epoch; a reason explains later differences."""
-    first = max(abs(run.losses[0] / peers[n].losses[0] - 1.0) for n, run in runs.items())
-    last = max(abs(run.losses[-1] / peers[n].losses[-1] - 1.0) for n, run in runs.items())
+    first, last = (_largest_difference(runs, peers, epoch) for epoch in (0, -1))
     return Finding(
         "The losses are those of PyTorch's DDP on the same batches",
         "not compared",
         f"the losses of the first epoch differ by at most {first:.1e} of their value, those of the "
         f"last one by {last:.1e}",
         agrees=first < LOSS_TOLERANCE,
-        reason=UNSTABLE if max(first, last) >= LOSS_TOLERANCE else "",
+        reason="" if first < LOSS_TOLERANCE and last < LOSS_TOLERANCE else UNSTABLE,
     )
+
+
+def _largest_difference(runs: Runs, peers: Peers, epoch: int) -> float:
+    """Return the largest difference of the losses of an epoch, of their value; NaN if a loss is
+    NaN."""
+    losses = np.array([[run.losses[epoch], peers[n].losses[epoch]] for n, run in runs.items()])
+    return float(np.max(np.abs(losses[:, 0] / losses[:, 1] - 1.0)))
 
 
 def _peer_speed(runs: Runs, peers: Peers) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from magmath.core.atomic_replace import atomic_replace
+from magmath.core.json_text import json_text
 
 
 @final
@@ -122,7 +122,7 @@ class History:
         """Write strategy and epochs to a JSON file."""
         content = {"strategy": self.strategy, "epochs": [asdict(r) for r in self.records]}
         with atomic_replace(path) as draft:
-            Path(draft).write_text(json.dumps(content, indent=1) + "\n")
+            Path(draft).write_text(json_text(content) + "\n")
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Plot loss and accuracy against the epoch; the suffix of `path` determines the format."""

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from magmath import nn
-from magmath.cost import Group, Level, load_machine
+from magmath.cost import Group, Level, load_machine, machine_file
 from magmath.cost.collective_costs import algorithm_costs, fastest, group_levels
 from magmath.cost.machine_file import known_machines
-from magmath.errors import DataError, OptionError
+from magmath.errors import DataError, MemoryLimitError, OptionError
 from magmath.parallel import plan
 
 NAMES = [name for name in known_machines() if name != "here"]
@@ -47,6 +47,7 @@ def test_missing_field_is_named(tmp_path, field):
         ("value = 141e9", "value = nan", r"device.memory.value"),
         ("value = 141e9", "value = inf", r"device.memory.value"),
         ("fan_out = { value = 8", "fan_out = { value = 7.5", r"level\[0\].fan_out.value"),
+        ("fan_out = { value = 8", "fan_out = { value = 0", r"level\[0\].fan_out.value"),
         ("tile_rows = { value = 128", "tile_rows = { value = 0.5", r"device.tile_rows.value"),
         ("processors = { value = 132", "processors = { value = 0.5", r"device.processors.value"),
         ("[[level]]", "[[rung]]", "level"),
@@ -79,6 +80,27 @@ def test_unknown_field_is_named(tmp_path, old, new, field):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(DataError, match=f"unknown field '{field}'; known are"):
         load_machine(path)
+
+
+def _outcome(machine):
+    """Return the seconds of a plan of a large and a narrow layer, or the error."""
+    try:
+        return plan(nn.Sequential([nn.Dense(2048), nn.Dense(10)]), (256, 784), machine, 8).seconds
+    except MemoryLimitError:
+        return None
+
+
+@pytest.mark.parametrize("field", [name for name in machine_file._DEVICE if name != "gemm"])
+def test_every_number_of_a_device_changes_plans(tmp_path, field):
+    """A number that nothing reads would have to be looked up in vain."""
+    device, gemm, rest = _packaged("ethernet-10g").partition("[device.gemm]")
+    (line,) = [line for line in device.splitlines() if line.startswith(field)]
+    path, outcomes = tmp_path / "mine.toml", set()
+    for value in (2, 2_000_000_000):
+        changed = f'{field} = {{ value = {value}, source = "a test" }}'
+        path.write_text(device.replace(line, changed) + gemm + rest)
+        outcomes.add(_outcome(path))
+    assert len(outcomes) == 2
 
 
 def test_levels_are_tables(tmp_path):
@@ -139,7 +161,7 @@ def test_groups_with_a_stride_share_the_port_of_a_host():
     inner, outer = Group(4, 1, 8), Group(2, 4, 8)
     assert [part.level for part in group_levels(LEVELS, inner)] == [0]
     (part,) = group_levels(LEVELS, outer)
-    assert (part.level, part.units, part.lanes, part.sharing) == (1, 2, 1, 4)
+    assert (part.level, part.units, part.members, part.sharing) == (1, 2, 1, 4)
 
 
 def test_few_bytes_take_few_messages_and_many_bytes_few_passes():

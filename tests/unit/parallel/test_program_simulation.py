@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.core.dtypes import float32, int64
-from magmath.cost import Level, Machine
-from magmath.cost.link import Link
+from magmath.cost import Link, Machine, Network, redistribution_seconds
 from magmath.errors import MagmathError
 from magmath.executor import isolated_run
 from magmath.executor.call_times import CallTime
 from magmath.executor.isolated_run import isolated_times
-from magmath.layout import Layout, Mesh
+from magmath.layout import Layout, Mesh, plan_redistribution
 from magmath.ops import counted_loops
 from magmath.parallel.simulator import Host, SimulatedTask, simulate
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE
@@ -21,11 +22,15 @@ from magmath.passes.environment import Environment
 from magmath.program.instructions import Barrier, Call, Program, Redistribute, Slot
 from magmath.transform import traced_loop
 
-SHARED = WorkerNetwork(True, 0.25, 100.0, (Level("host", 0, 100.0, 0.5),))
-MESSAGES = WorkerNetwork(False, 0.0, 100.0, (Level("host", 0, 100.0, 0.5),))
-CLUSTER = WorkerNetwork(
-    False, 0.0, 1.0, (Level("host", 2, 100.0, 0.5), Level("switch", 0, 10.0, 2.0))
-)
+SHARED = WorkerNetwork(True, 0.25, 100.0, Link(0.5, 100.0, True, 0.25))
+MESSAGES = WorkerNetwork(False, 0.0, 100.0, Link(0.5, 100.0, False, 0.0))
+NOTHING = WorkerNetwork(True, 0.0, 1.0, Link(0.0, 1.0, True, 0.0))
+
+
+def _cluster(hosts):
+    """Workers on several hosts: a worker's link passes 100 bytes/s, that of a host 10 bytes/s."""
+    network = Network(tuple(hosts), 2.0, 10.0)
+    return WorkerNetwork(False, 0.0, 1.0, Link(0.5, 100.0, False, 0.0, network))
 
 
 def _layout(workers, rule=None):
@@ -47,7 +52,7 @@ def _call(source, target):
     return Call("negative", {}, (source,), target)
 
 
-def _tiers(workers, *seconds):
+def _call_times(workers, *seconds):
     """Give the calls of worker w `seconds` times w + 1."""
     return [
         [CallTime(range(i, i + 1), s * (w + 1)) for i, s in enumerate(seconds)]
@@ -55,42 +60,81 @@ def _tiers(workers, *seconds):
     ]
 
 
-def _seconds(program, tiers, network, host=None):
-    tasks, _ = program_tasks(program, tiers, network, [0.0] * 9)
+def _seconds(program, call_times, network, host=None):
+    tasks, _ = program_tasks(program, call_times, network, [0.0] * 9)
     return simulate(tasks, network.levels, None, host).seconds
 
 
 def test_a_barrier_waits_for_the_slowest_worker():
     program = _program(2, [_call(0, 1), Barrier(), _call(1, 2)])
     # worker 1 takes 2 and 6 s; the barrier 0.25 s
-    assert _seconds(program, _tiers(2, 1.0, 0.0, 3.0), SHARED) == pytest.approx(8.25)
+    assert _seconds(program, _call_times(2, 1.0, 0.0, 3.0), SHARED) == pytest.approx(8.25)
 
 
 def test_a_copy_from_shared_memory_takes_the_bytes_of_the_peers_at_least():
     program = _program(2, [_call(0, 1), Barrier(), Redistribute(1, 3)])
     # Each worker copies 8 elements of 4 bytes of its peer at 100 bytes/s.
-    assert _seconds(program, _tiers(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
+    assert _seconds(program, _call_times(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
 
 
 def test_messages_pass_the_port_of_their_worker():
     program = _program(4, [_call(0, 1), Redistribute(1, 3), _call(1, 2)])
     # Three messages of 4 elements: 3 · 0.5 s, and 48 bytes at 100 bytes/s.
-    result = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
+    result = _seconds(program, _call_times(4, 1.0, 0.0, 1.0), MESSAGES)
     assert result == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
 
 
-def test_messages_between_hosts_share_the_port_of_their_host():
+@pytest.mark.parametrize("hosts", [(0, 0, 1, 1), (0, 1, 0, 1)])
+def test_collectives_send_the_data_of_a_worker_to_another_host_once(hosts):
     program = _program(4, [Redistribute(0, 3)])
-    # Two workers of a host each send 16 bytes to two of the other: 64 bytes at 10 bytes/s. The
-    # latency is that of the switch.
-    assert _seconds(program, _tiers(4, 0.0), CLUSTER) == pytest.approx(3 * 2.0 + 6.4)
+    # Each worker reads the 16 bytes of its neighbour at 100 bytes/s. Then the port of a host passes
+    # the 16 bytes of both of its workers at 10 bytes/s.
+    within, between = 0.5 + 0.16, 2.0 + 3.2
+    assert _seconds(program, _call_times(4, 0.0), _cluster(hosts)) == pytest.approx(
+        within + between
+    )
+
+
+def test_other_messages_between_hosts_share_the_port_of_their_host():
+    even, turned = Layout.split(0), Layout.split(0).over(Mesh((4,), None, (2, 3, 0, 1)))
+    rules = ((even, "input"), (turned, "output"))
+    slots = [Slot((16,), float32, rule.bind((16,), Mesh((4,))), kind) for rule, kind in rules]
+    program = Program(slots, [Redistribute(0, 1)], [0], [1], [], {}, 4)
+    # Two messages of 16 bytes in each direction.
+    result = _seconds(program, _call_times(4, 0.0), _cluster((0, 0, 1, 1)))
+    assert result == pytest.approx(2.0 + 3.2)
+
+
+def test_single_messages_pass_the_ports_of_hosts_or_of_workers():
+    """Hosts may have different numbers of workers, in any order."""
+    network = _cluster((0, 1, 1, 0, 1))
+    assert network.ports(0, 4) == ((1, 0), (1, 1))
+    assert network.ports(4, 2) == ((0, 4), (0, 2))
+    assert MESSAGES.ports(0, 4) == ((0, 0), (0, 4))
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_simulated_moves_between_hosts_take_their_price(data):
+    hosts = data.draw(st.lists(st.integers(0, 2), min_size=2, max_size=6))
+    mesh = Mesh((len(hosts),))
+    whole, split = (rule.bind((16,), mesh) for rule in (Layout.replicated(), Layout.split(0)))
+    pending = Layout((16,), mesh, (None,), ("sum",))
+    have, want = data.draw(st.sampled_from(
+        [(split, whole), (pending, whole), (pending, split), (whole, split)]
+    ))  # fmt: skip
+    slots = [Slot((16,), float32, x, kind) for x, kind in ((have, "input"), (want, "output"))]
+    program = Program(slots, [Redistribute(0, 1)], [0], [1], [], {}, len(hosts))
+    network = _cluster(hosts)
+    price = redistribution_seconds(plan_redistribution(have, want), 4, network.link)
+    assert _seconds(program, _call_times(len(hosts), 0.0), network) == pytest.approx(price)
 
 
 @pytest.mark.parametrize("overlapped", [0, 1])
 def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
     program = _program(2, [Redistribute(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
     transfer = 0.5 + 0.32
-    result = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
+    result = _seconds(program, _call_times(2, 0.0, 0.25, 1.0), MESSAGES)
     first = max(transfer, 0.5) if overlapped else transfer + 0.5
     assert result == pytest.approx(first + 2.0)
 
@@ -105,6 +149,20 @@ def test_computations_share_processors_and_memory():
     assert run(2, Host(2, crowding=1.5)) == pytest.approx([1.5, 1.5])
     assert run(1, Host(2, crowding=1.5)) == pytest.approx([1.0])
     assert run(2, Host(2, bandwidth=10.0), nbytes=10.0) == pytest.approx([2.0, 2.0])
+
+
+def test_workers_share_the_processors_and_the_memory_of_their_own_host():
+    """Computations on one host do not slow down those on another one."""
+    tasks = [SimulatedTask("a", (w,), (COMPUTE,), 1.0, nbytes=10.0) for w in range(4)]
+
+    def ends(host, hosts):
+        return [x.end for x in simulate(tasks, SHARED.levels, None, host, hosts).spans]
+
+    assert ends(Host(1), (0, 1, 2, 3)) == pytest.approx([1.0] * 4)
+    assert ends(Host(1), (0, 1, 0, 1)) == pytest.approx([2.0] * 4)
+    assert ends(Host(1), (0, 1, 1, 1)) == pytest.approx([1.0, 3.0, 3.0, 3.0])
+    assert ends(Host(1), ()) == pytest.approx([4.0] * 4)
+    assert ends(Host(2, bandwidth=10.0), (0, 1, 0, 1)) == pytest.approx([2.0] * 4)
 
 
 def test_a_computation_that_needs_little_memory_is_not_slowed_down():
@@ -144,22 +202,20 @@ def test_a_computation_touches_the_elements_that_it_reads_and_writes(
         slot(float32, *data),
     ]
     program = Program(slots, [Call(operation, attributes, inputs, out)], [0, 1], [2], [], {}, 1)
-    network = WorkerNetwork(True, 0.0, 1.0, (Level("host", 0, 1.0, 0.0),))
-    tasks, _ = program_tasks(program, _tiers(1, 1.0), network, [0.0])
+    tasks, _ = program_tasks(program, _call_times(1, 1.0), NOTHING, [0.0])
     assert [task.nbytes for task in tasks] == pytest.approx([nbytes], abs=8)
 
 
 def test_a_move_touches_what_it_reads_of_others_and_writes():
     program = _program(2, [Redistribute(0, 3)])
-    network = WorkerNetwork(True, 0.0, 1.0, (Level("host", 0, 1.0, 0.0),))
-    tasks, _ = program_tasks(program, _tiers(2, 1.0), network, [0.0])
+    tasks, _ = program_tasks(program, _call_times(2, 1.0), NOTHING, [0.0])
     assert [task.nbytes for task in tasks] == [2 * 16 * 4] * 2
 
 
 def test_a_segment_is_one_task():
     program = _program(2, [_call(0, 1), _call(1, 2), Barrier()])
-    tiers = [[CallTime(range(2), 1.5), CallTime(range(2, 3), 0.0)] for _ in range(2)]
-    tasks, ends = program_tasks(program, tiers, SHARED, [0.0] * 3, steps=2)
+    call_times = [[CallTime(range(2), 1.5), CallTime(range(2, 3), 0.0)] for _ in range(2)]
+    tasks, ends = program_tasks(program, call_times, SHARED, [0.0] * 3, steps=2)
     assert [task.name for task in tasks[:3]] == ["2 calls (kernel)"] * 2 + ["barrier (wait)"]
     assert ends == [3, 6]
 
@@ -196,6 +252,17 @@ def test_predicted_messages_count_once():
     program = _program(2, [Redistribute(0, 3)])
     simulated = simulate_program(program, environment, times="predicted", processors=2)
     assert simulated.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 0, 1, 1, 2, 2), (0, 1, 2, 0, 1, 2)])
+def test_the_workers_of_each_host_take_turns_on_its_processors(hosts):
+    workers, network = len(hosts), Network(hosts, 2.0, 10.0) if any(hosts) else None
+    link = Link(0.5, 100.0, False, 0.0, network)
+    machine = Machine(messages=link, call_seconds=3.0)
+    environment = Environment(Mesh((workers,)), link, shares_memory=False, machine=machine)
+    program = _program(workers, [_call(0, 1), _call(1, 2)])
+    simulated = simulate_program(program, environment, times="predicted", processors=1)
+    assert simulated.seconds == pytest.approx(2 * 2 * 3.0, rel=1e-6)
 
 
 @pytest.fixture

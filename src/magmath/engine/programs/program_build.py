@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType
 from magmath.core.optional_passes import REMATERIALIZE
 from magmath.core.stage_times import stage
 from magmath.core.type_aliases import Number
-from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.cost import ETHERNET, Network, current_machine
 from magmath.engine.drawn_indices import DrawnIndices
 from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.memory_check import can_exceed, need_of
@@ -30,7 +30,6 @@ from magmath.program.lower import lower
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
-    from magmath.runtime.topology import Topology
 
 UNSENT = -1
 """The id of a program that the workers do not have."""
@@ -127,23 +126,14 @@ def environment_of(pool: Pool) -> Environment:
     shared = topology.shares_memory and topology.device == "cpu"
     link = machine.shared if shared else machine.messages
     if any(topology.hosts):
-        link, machine = _with_network(pool.topology, link, machine)
+        network = Network(topology.hosts, *(topology.network or ETHERNET))
+        link = replace(link, network=network)
     return Environment(
         pool.mesh, link, shared, pool.deterministic,
         memory_limit=pool.memory_limit, memory_bound=pool.memory_bound, machine=machine,
         threads=topology.threads, fold_bias=pool.fold_bias,
         fastest_gradients=fastest_gradients if shared else None, without=debugging().without,
     )  # fmt: skip
-
-
-def _with_network(topology: Topology, link: Link, machine: Machine) -> tuple[Link, Machine]:
-    """Return the link and the machine with the network between the hosts of a pool."""
-    network = Network(topology.hosts, *(topology.network or ETHERNET))
-    levels = (
-        Level("host", network.workers_per_host, link.bandwidth, link.latency),
-        Level("network", 0, network.bandwidth, network.latency),
-    )
-    return replace(link, network=network), replace(machine, levels=levels)
 
 
 def _team_environment(environment: Environment) -> Environment:

@@ -19,7 +19,6 @@ from magmath.parallel.simulator.asynchronous_tasks import StepParts
 from magmath.parallel.simulator.events import (
     COMMUNICATE,
     COMPUTE,
-    Port,
     PortStage,
     SimulatedTask,
 )
@@ -78,8 +77,8 @@ class _PartWriter:
         alone = self._environment.of_one_worker()
         estimates = [x.seconds for x in explain_program(part.program, alone).instructions]
         network = replace(self._network, shares_memory=False)
-        tiers = [self._times_of(part.program, alone, estimates)]
-        tasks, _ = program_tasks(part.program, tiers, network, estimates)
+        call_times = [self._times_of(part.program, alone, estimates)]
+        tasks, _ = program_tasks(part.program, call_times, network, estimates)
         seconds, nbytes = sum(x.seconds for x in tasks), sum(x.nbytes for x in tasks)
         return SimulatedTask(f"{name} ({KERNEL})", (0,), (COMPUTE,), float(seconds), nbytes=nbytes)
 
@@ -119,15 +118,9 @@ class _PartWriter:
     def _message(self, worker: int, owner: int, nbytes: float) -> PortStage:
         """Return a message of `nbytes` on the ports between two workers, and one without content
         in the other direction."""
-        loads: list[tuple[Port, float]] = []
-        latency, child = 0.0, 1
-        for number, level in enumerate(self._network.levels):
-            units = worker // child, owner // child
-            if units[0] != units[1]:
-                loads += [((number, unit), nbytes) for unit in units]
-                latency = max(latency, level.latency)
-            child *= level.fan_out or 1
-        return PortStage(2 * latency, tuple(loads))
+        ports = self._network.ports(worker, owner)
+        latency = self._network.levels[ports[0][0]].latency
+        return PortStage(2 * latency, tuple([(port, nbytes) for port in ports]))
 
     def _slot(self, slot: int) -> Slot:
         return self._program.slots[slot]

@@ -3,8 +3,8 @@
 A worker has streams that run their tasks in the order of the program, one at a time: one for
 computation, one for communication. A collective occupies a stream of all its workers, and passes
 stages: its messages take their latency, then its bytes pass the ports of the network, which
-concurrent collectives share equally. Workers may be slower than others. Workers of one host may
-share its processors and the bandwidth of its memory; otherwise each has a device of its own.
+concurrent collectives share equally. Workers may be slower than others. Workers of a host may share
+its processors and the bandwidth of its memory; otherwise each has a device of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SimulatedTask:
 @final
 @dataclass(frozen=True)
 class Host:
-    """What the computations of all workers share, if they run on one host.
+    """What the computations of the workers of a host share.
 
     processors  computations that run concurrently; if there are more, all take turns
     bandwidth   bytes of memory per second
@@ -154,15 +154,17 @@ def simulate(
     levels: Sequence[Level],
     slowdown: Mapping[int, float] | None = None,
     host: Host | None = None,
+    hosts: Sequence[int] = (),
 ) -> Timeline:
     """Run the tasks and return their times.
 
     slowdown   worker → factor by which its computations take longer
-    host       what the workers share; None if each has a device of its own
+    host       what the workers of a host share; None if each has a device of its own
+    hosts      the host of each worker, by number; by default all are on one
 
     Raises OptionError if tasks wait for each other.
     """
-    return _Simulation(tasks, levels, slowdown or {}, host).run()
+    return _Simulation(tasks, levels, slowdown or {}, host, hosts).run()
 
 
 COMPUTATION: Final = -1
@@ -188,11 +190,13 @@ class _Simulation:
         levels: Sequence[Level],
         slowdown: Mapping[int, float],
         host: Host | None,
+        hosts: Sequence[int],
     ) -> None:
         self._tasks = tasks
         self._levels = levels
         self._slowdown = slowdown
         self._host = host
+        self._host_of = dict(enumerate(hosts))
         self._now = 0.0
         self._starts: dict[int, float] = {}
         self._ends: dict[int, float] = {}
@@ -291,15 +295,17 @@ class _Simulation:
         self._set_rates()
 
     def _set_rates(self) -> None:
-        """Share each port equally between the flows that pass it, and the host between the
+        """Share each port equally between the flows that pass it, and each host between its
         computations."""
-        transfers, computations = [], []
+        transfers = []
+        computations: dict[int, list[tuple[SimulatedTask, _Flow]]] = defaultdict(list)
         users: dict[Port, int] = defaultdict(int)
         for number, flow in self._flows.items():
+            task = self._tasks[number]
             if flow.stage == COMPUTATION:
-                computations.append((self._tasks[number], flow))
+                computations[self._host_of.get(task.workers[0], 0)].append((task, flow))
                 continue
-            loads = self._tasks[number].stages[flow.stage].loads
+            loads = task.stages[flow.stage].loads
             transfers.append((loads, flow))
             for port, _ in loads:
                 users[port] += 1
@@ -309,9 +315,10 @@ class _Simulation:
                 for port, load in loads
                 if load > 0
             ])  # fmt: skip
-        if self._host is not None and computations:
-            rates = self._host.rates([task for task, _ in computations], self._slowdown)
-            for (_, flow), rate in zip(computations, rates, strict=True):
+        for running in computations.values():
+            assert self._host is not None  # otherwise computations are timers
+            rates = self._host.rates([task for task, _ in running], self._slowdown)
+            for (_, flow), rate in zip(running, rates, strict=True):
                 flow.rate = rate
 
     def _end(self, number: int) -> None:

@@ -107,7 +107,7 @@ def simulate_program(
     times       "measured": each worker's calls are measured here, one worker at a time, without
                 waits and without competition; "predicted": by the cost model
     slowdown    worker → factor by which its computations take longer
-    processors  processors of the host; by default those that this process may use
+    processors  processors of each host; by default those that this process may use
 
     Raises OptionError for other times, and for factors that are not positive or of other workers.
     """
@@ -162,9 +162,9 @@ def _forms(
         else {"predicted": [_predicted(program, estimates, environment)] * program.workers}
     )
     steps = []
-    for form, tiers in forms.items():
-        tasks, ends = program_tasks(program, tiers, network, estimates, STEPS)
-        timeline = simulate(tasks, network.levels, slowdown, host)
+    for form, call_times in forms.items():
+        tasks, ends = program_tasks(program, call_times, network, estimates, STEPS)
+        timeline = simulate(tasks, network.levels, slowdown, host, network.hosts)
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
         steps.append(SimulatedStep(last - former, timeline, form))
     return steps
@@ -173,14 +173,11 @@ def _forms(
 def _shared_resources(
     program: Program, environment: Environment, processors: int
 ) -> tuple[WorkerNetwork, Host]:
-    """Return the connection of the workers of a program, and what they share on a host."""
-    machine = environment.machine
+    """Return the connection of the workers of a program, and what they share on a host. All hosts
+    are like this one."""
+    machine, shares_memory = environment.machine, environment.shares_memory
     network = WorkerNetwork.of(
-        machine,
-        program.workers,
-        processors,
-        environment.link if environment.shares_memory else machine.messages,
-        shares_memory=environment.shares_memory,
+        machine, program.workers, processors, environment.link, shares_memory=shares_memory
     )
     free = max(1, processors // environment.threads)
     return network, Host(free, machine.host_bandwidth, machine.crowding)
@@ -211,7 +208,7 @@ def _asynchronous(
     parts = step_parts(program, environment, network, times_of)
     first, count = program.workers, 3 * STEPS * program.workers
     tasks, updates = asynchronous_tasks(parts, step.staleness, count, network.levels, slowdown)
-    timeline = simulate(tasks, network.levels, slowdown, host)
+    timeline = simulate(tasks, network.levels, slowdown, host, network.hosts)
     # At the end, workers without a next step leave the processors to the others.
     ends = sorted(timeline.spans[number].end for number in updates)[: count - first]
     seconds = (ends[-1] - ends[first]) / (len(ends) - 1 - first)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from magmath.core.shapes import size_of
 from magmath.cost import Level, Link, Machine
+from magmath.cost.link import OF_HOSTS, OF_WORKERS, LevelStage, message_stages
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.layout import Layout, plan_redistribution
 from magmath.layout.redistribution import Stage
@@ -48,15 +48,33 @@ class WorkerNetwork:
     shares_memory  True if workers copy from one another's memory
     barrier        seconds of a barrier after the last worker has arrived
     bandwidth      bytes per second that a worker copies from others' memory
-    levels         the levels of the network, for messages
+    link           the link that messages pass
     cache          bytes of arrays that a computation finds in a cache, not in memory
     """
 
     shares_memory: bool
     barrier: float
     bandwidth: float
-    levels: tuple[Level, ...]
+    link: Link
     cache: float = 0.0
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the network."""
+        return self.link.levels
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The host of each worker, by number; empty if all are on one."""
+        return () if self.link.network is None else self.link.network.hosts
+
+    def ports(self, source: int, target: int) -> tuple[Port, Port]:
+        """Return the ports that a message between two workers passes: those of their hosts, or
+        within a host those of the workers."""
+        hosts = self.hosts
+        if hosts and hosts[source] != hosts[target]:
+            return (OF_HOSTS, hosts[source]), (OF_HOSTS, hosts[target])
+        return (OF_WORKERS, source), (OF_WORKERS, target)
 
     @staticmethod
     def of(
@@ -65,11 +83,8 @@ class WorkerNetwork:
         """Return the connection of some workers of a machine, or of the threads of one."""
         crowded = shares_memory and workers > processors
         barrier = machine.crowded_barrier if crowded else link.barrier
-        levels = machine.levels
-        if len(levels) == 1:  # the host of this process
-            levels = (Level("host", 0, link.bandwidth, link.latency),)
-        cache = machine.cache / workers
-        return WorkerNetwork(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
+        cache = machine.cache / link.workers_per_host(workers)
+        return WorkerNetwork(shares_memory, barrier, machine.shared.bandwidth, link, cache)
 
 
 @final
@@ -90,10 +105,10 @@ class _TaskWriter:
     def workers(self) -> tuple[int, ...]:
         return tuple(range(self.program.workers))
 
-    def step(self, tiers: Sequence[CallTimes]) -> None:
+    def step(self, call_times: Sequence[CallTimes]) -> None:
         """Append one step."""
         by_end: list[dict[int, CallTime]]
-        by_end = [{call.positions[-1]: call for call in calls} for calls in tiers]
+        by_end = [{call.positions[-1]: call for call in calls} for calls in call_times]
         first = self.program.prologue
         for position in range(first, len(self.program.instructions)):
             self._instruction(position, [calls.get(position) for calls in by_end])
@@ -192,9 +207,9 @@ class _TaskWriter:
         itemsize = self.program.slots[move.source].dtype.itemsize
         stages = tuple(
             [
-                _port_stage(stage, itemsize, self.network.levels)
+                _port_stage(messages)
                 for stage in self._stages(move)
-                if stage.traffic
+                for messages in message_stages(stage, itemsize, self.network.link)
             ]
         )
         if not stages:
@@ -226,20 +241,20 @@ class _TaskWriter:
 
 def program_tasks(
     program: Program,
-    tiers: Sequence[CallTimes],
+    call_times: Sequence[CallTimes],
     network: WorkerNetwork,
     estimates: Sequence[float],
     steps: int = 1,
 ) -> tuple[list[SimulatedTask], list[int]]:
     """Return the tasks of some steps of a program, and the number of tasks up to the end of each.
 
-    tiers      the times of each worker's calls
-    estimates  predicted seconds of each instruction, for collective kernels, which no worker can
-               execute alone
+    call_times  the times of each worker's calls
+    estimates   predicted seconds of each instruction, for collective kernels, which no worker can
+                execute alone
     """
     writer, ends = _TaskWriter(program, network, estimates), []
     for _ in range(steps):
-        writer.step(tiers)
+        writer.step(call_times)
         ends.append(len(writer.tasks))
     return writer.tasks, ends
 
@@ -262,25 +277,7 @@ def _name(instruction: Instruction) -> str:
     )
 
 
-def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortStage:
-    """Return the messages of a stage on the ports that they pass.
-
-    A message between two units of a level passes the ports of both; bytes in the two directions of
-    a port do not share its bandwidth.
-    """
-    sent: dict[Port, float] = {}
-    received: dict[Port, float] = {}
-    slowest, child = 0.0, 1
-    for number, level in enumerate(levels):
-        for move in stage.moves:
-            units = move.source // child, move.target // child
-            if units[0] != units[1]:
-                nbytes = size_of(move.shape) * itemsize
-                sent[number, units[0]] = sent.get((number, units[0]), 0.0) + nbytes
-                received[number, units[1]] = received.get((number, units[1]), 0.0) + nbytes
-                slowest = max(slowest, level.latency)
-        child *= level.fan_out or 1
-    count = max([max(t.messages_in, t.messages_out) for t in stage.traffic.values()], default=0)
-    ports = dict.fromkeys([*sent, *received])
-    loads = [(port, max(sent.get(port, 0.0), received.get(port, 0.0))) for port in ports]
-    return PortStage(count * slowest, tuple(loads))
+def _port_stage(messages: LevelStage) -> PortStage:
+    """Return the messages at one level on the ports of its units."""
+    ports = [((messages.level, unit), load) for unit, load in messages.loads.items()]
+    return PortStage(messages.latency, tuple(ports))

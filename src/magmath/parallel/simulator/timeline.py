@@ -30,8 +30,8 @@ MAX_WORKERS: Final = 16
 """Workers that an SVG shows."""
 LEFT: Final = 150
 WIDTH: Final = 900
-LANE: Final = 16
-"""The left end, the width and the height of a lane, in pixels."""
+ROW_HEIGHT: Final = 16
+"""The left end, the width and the height of a row, in pixels."""
 
 
 def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
@@ -85,10 +85,10 @@ def perfetto(timeline: Timeline) -> str:
 
 
 def timeline_svg(timeline: Timeline) -> str:
-    """Return the timeline of the first workers as SVG: two lanes each, coloured by phase."""
+    """Return the timeline of the first workers as SVG: two rows each, coloured by phase."""
     workers = _workers(timeline)[:MAX_WORKERS]
     scale = WIDTH / (timeline.seconds or 1.0)
-    top_of = {(w, s): 20 + (2 * i + j) * LANE + i * 6
+    top_of = {(w, s): 20 + (2 * i + j) * ROW_HEIGHT + i * 6
               for i, w in enumerate(workers) for j, s in enumerate(STREAMS)}  # fmt: skip
     lines = [
         f'<text x="4" y="{y + 12}">worker {worker}: {stream}</text>'
@@ -101,7 +101,7 @@ def timeline_svg(timeline: Timeline) -> str:
         for stream in task.streams
         if (worker, stream) in top_of and span.end > span.start
     ]
-    bottom = max(top_of.values(), default=0) + 2 * LANE
+    bottom = max(top_of.values(), default=0) + 2 * ROW_HEIGHT
     lines += _legend({_phase(task.name) for task in timeline.tasks}, bottom)
     lines.append(f'<text x="{LEFT}" y="14">{timeline.seconds * 1e3:.2f} ms</text>')
     head = (
@@ -112,10 +112,10 @@ def timeline_svg(timeline: Timeline) -> str:
 
 
 def _bar(name: str, span: Span, top: int, scale: float) -> str:
-    """Return the rectangle of a task in a lane."""
+    """Return the rectangle of a task in a row."""
     return (
         f'<rect x="{LEFT + span.start * scale:.2f}" y="{top}" '
-        f'width="{(span.end - span.start) * scale:.2f}" height="{LANE - 2}" '
+        f'width="{(span.end - span.start) * scale:.2f}" height="{ROW_HEIGHT - 2}" '
         f'fill="{COLOURS.get(_phase(name), "#888888")}">'
         f"<title>{escape(name)}: {(span.end - span.start) * 1e3:.3f} ms"
         f"</title></rect>"

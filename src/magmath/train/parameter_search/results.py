@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from magmath.core.atomic_replace import atomic_replace
+from magmath.core.json_text import json_text
 from magmath.train.parameter_search.curve import LossCurve
 from magmath.train.parameter_search.space import Settings
 
@@ -112,7 +112,7 @@ class SearchResults:
                 for row, t in zip(self.rows(), self.trials, strict=True)
             ],
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content) + "\n"
 
 
 def best_of(trials: Sequence[Trial], threshold: float) -> Trial | None:
