@@ -7,7 +7,7 @@ The workers store the data; a `CommandQueue` sends them commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import count
 from typing import Any, Final, NamedTuple, final
 
@@ -17,7 +17,7 @@ import torch
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.thread_placement import release_threads
 from magmath.core.type_aliases import Number
-from magmath.errors import LayoutError, WorkerError
+from magmath.errors import LayoutError, WorkerError, WorkerLost
 from magmath.files.formats import StorageSpec
 from magmath.layout import Layout, Mesh
 from magmath.program.instructions import Program
@@ -278,7 +278,12 @@ class Pool:
             )
         program_id = next(self._ids)
         command = messages.Define(self._queue.next_ticket(), program_id)
-        self._queue.submit(command, payloads=[program])
+        try:
+            self._queue.submit(command, payloads=[program])
+        except BaseException:  # Ctrl-C, or an earlier failure, after it was sent
+            with suppress(WorkerLost):
+                self._queue.notify(messages.Forget(program_id))
+            raise
         results = [program.slots[output] for output in program.outputs]
         self._programs[program_id] = _DefinedProgram(
             program,
