@@ -306,14 +306,14 @@ class Pool:
         wait: bool = False,
         progress: ProgressCallback | None = None,
         timed: bool = False,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> RunHandle:
         """Run a program `steps` times on arrays, asynchronously unless `wait`.
 
         Donated inputs (`Program.donated`) are invalid afterwards. `progress` is called while the
         pool waits for a run of several steps: within `RunHandle.values` or any other waiting call.
         A `timed` run executes its steps one instruction at a time and fills `RunHandle.timings`. An
-        `asynchronous` run of a program that only moves data overlaps later runs, until one of them
+        `concurrent` run of a program that only moves data overlaps later runs, until one of them
         uses its outputs.
         """
         self._queue.check_open()
@@ -329,13 +329,13 @@ class Pool:
         outputs = [next(self._ids) for _ in defined.results]
         registry.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
-            self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
+            self._queue, outputs, steps, progress, defined.program, concurrent and not timed
         )
         try:
             if self.is_inline and steps == 1 and not timed:
                 run.finish(self._queue.run(program_id, inputs, outputs, scalars), 1)
             else:
-                self._send_run(run, program_id, inputs, scalars, timed, asynchronous)
+                self._send_run(run, program_id, inputs, scalars, timed, concurrent)
             for donor in defined.donors:
                 registry.known.pop(inputs[donor], None)
             if wait:
@@ -385,7 +385,7 @@ class Pool:
         inputs: Sequence[int],
         scalars: Sequence[Number],
         timed: bool,
-        asynchronous: bool,
+        concurrent: bool,
     ) -> None:
         """Send a run to the workers."""
         encoded, report = messages.encode_scalars(list(scalars)), run.progress is not None
@@ -399,7 +399,7 @@ class Pool:
             run.steps,
             report,
             timed,
-            asynchronous,
+            concurrent,
         )
         self._queue.submit(command, run=run)
 

@@ -45,7 +45,7 @@ class RunHandle:
     __slots__ = (
         "_emitted",
         "_queue",
-        "asynchronous",
+        "concurrent",
         "error",
         "outputs",
         "pending",
@@ -63,7 +63,7 @@ class RunHandle:
         steps: int,
         progress: ProgressCallback | None,
         program: Program | None = None,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> None:
         self.outputs = outputs
         self.steps = steps
@@ -73,7 +73,7 @@ class RunHandle:
         """The exception that `progress` raised."""
         self.pending: PendingCommand | None = None
         self.program = program
-        self.asynchronous = asynchronous
+        self.concurrent = concurrent
         """True if it may overlap later runs; `values` then waits for its start only."""
         self.timings: dict[int, RunTiming] = {}
         """For a timed run, by worker."""

@@ -357,7 +357,7 @@ class Worker:
         scalars = messages.decode_scalars(command.scalars)
         if command.timed:
             return self._run_timed(command, scalars), None
-        if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
+        if command.concurrent and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
         taken, is_stopped = command.steps, False
