@@ -8,6 +8,7 @@ others.
 
 from __future__ import annotations
 
+import gc
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -448,6 +449,28 @@ def nested_duplicates(comm: Communicator) -> None:
         level.close()
 
 
+def closed_duplicates(comm: Communicator) -> None:
+    """Communicators end when all ranks have closed them."""
+
+    def existing() -> int:
+        for _ in range(2):  # threads do not collect concurrently
+            comm.barrier()
+            gc.collect()
+        comm.barrier()
+        count = sum(issubclass(type(x), Communicator) for x in gc.get_objects())
+        comm.barrier()
+        return count
+
+    before = existing()
+    for _ in range(3):
+        second = comm.duplicate()
+        assert second is not None
+        second.barrier()
+        second.close()
+        del second
+    assert existing() == before
+
+
 def requests_of_all(comm: Communicator) -> None:
     """A thread of each rank receives messages of all ranks as they come, those of a rank in the
     order in which it has sent them."""
@@ -637,6 +660,7 @@ BODIES: tuple[Body, ...] = (
     agreement,
     two_threads,
     nested_duplicates,
+    closed_duplicates,
     requests_of_all,
     refusals,
     counted,

@@ -19,8 +19,9 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.runtime import command_queue
 from magmath.runtime.command_queue import CommandQueue
-from magmath.runtime.messages import Get
+from magmath.runtime.messages import Define, Get
 
 INTERRUPTS = 250  # on each of the pools
 
@@ -247,3 +248,58 @@ def test_an_interrupted_fit_keeps_its_history() -> None:
         assert len(history.records) > 0
         assert len(history.step_losses) >= len(history.records) * (-(-2000 // 32))
         assert all(np.isfinite(history.step_losses))
+
+
+def test_a_program_that_an_interrupt_follows_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = CommandQueue._send
+
+    def sending(self: CommandQueue, command: Any, *rest: Any) -> None:
+        send(self, command, *rest)
+        if isinstance(command, Define):
+            _interrupt()
+
+    with current("shared", 2) as pool:
+        a = mm.asarray(FACTOR)
+        mm.evaluate(a + 1)
+        before = pool.stats()[0]["programs"]
+        monkeypatch.setattr(CommandQueue, "_send", sending)
+        with pytest.raises(KeyboardInterrupt):
+            mm.evaluate(mm.sum(a @ a, axis=1) * 3)
+        monkeypatch.undo()
+        assert pool.stats()[0]["programs"] == before
+        mm.evaluate(mm.sum(a @ a, axis=1) * 3)
+
+
+@pytest.mark.parametrize("way", ["fit", "minimize"])
+def test_steps_that_end_after_an_interrupt_are_counted(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C does not wait for the run; the optimizer counts what the workers have counted."""
+    monkeypatch.setattr(command_queue, "INTERRUPT_SECONDS", 0.0)
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(40_000, 4)).astype(np.float32), draw.integers(0, 3, 40_000)
+    with current("shared", 2):
+        net, optimizer = mm.nn.Dense(3).build((1, 4)), mm.optim.Adam(1e-4)
+
+        class Interrupting(mm.train.Callback):
+            def on_epoch_begin(self, trainer: mm.train.Trainer, epoch: int) -> None:
+                threading.Timer(0.3, _interrupt).start()
+
+        def train() -> None:
+            if way == "fit":
+                trainer = mm.train.Trainer(net, optimizer=optimizer, strategy="data", seed=0)
+                trainer.fit(x, y, batch_size=1, callbacks=[Interrupting()])
+            else:
+                loss = mm.mean(net(mm.asarray(x[:10])) ** 2)
+                optimizer.minimize(loss, net.parameters())
+                threading.Timer(0.3, _interrupt).start()
+                optimizer.minimize(loss, net.parameters(), steps=200_000)
+
+        with pytest.raises(KeyboardInterrupt):
+            train()
+        steps = optimizer.steps
+        assert 0 < steps < 200_000
+        counts = [int(v) for k, v in optimizer.state_dict().items() if k.endswith(".count")]
+        assert set(counts) == {steps}
+        optimizer.minimize(mm.sum(net.weight**2), [net.weight])
+        assert optimizer.steps == steps + 1

@@ -152,10 +152,12 @@ def test_weights_are_those_of_an_undisturbed_run(
     assert "training continues from the checkpoint with 2 workers" in caplog.text
 
 
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging"])
 def test_fewer_workers_go_on_if_the_same_do_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history, weights = _undisturbed(tmp_path / "whole", "data")
+    """With as many replicas as there were workers."""
+    history, weights = _undisturbed(tmp_path / "whole", strategy)
     _start()
 
     def started(options: PoolOptions) -> Any:
@@ -164,7 +166,7 @@ def test_fewer_workers_go_on_if_the_same_do_not_start(
         return start_pool(options)
 
     monkeypatch.setattr("magmath.runtime.start_pool", started)
-    again, result, _ = _trained(tmp_path / "part", "data", 1, restarts=1)
+    again, result, _ = _trained(tmp_path / "part", strategy, 1, restarts=1)
     assert mm.pool().workers == 1
     assert again.loss == history.loss
     for name, value in weights.items():

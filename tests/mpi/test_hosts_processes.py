@@ -197,7 +197,9 @@ def test_host_without_the_environment_is_named(
         check_hosts(parse_hosts("a"))
 
 
-def test_missing_remote_shell_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MAGMATH_REMOTE_SHELL", "/nonexistent/shell")
-    with pytest.raises(WorkerError, match="remote shell '/nonexistent/shell'"):
+@pytest.mark.parametrize("program", ["/nonexistent/shell", "ssh -p 2222", "'ssh"])
+def test_missing_remote_shell_is_named(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpiexec takes one word, so arguments belong in a script."""
+    monkeypatch.setenv("MAGMATH_REMOTE_SHELL", program)
+    with pytest.raises(WorkerError, match=f"remote shell .{program}.*without arguments"):
         mm.init(2, hosts=["a", "b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.errors import ShapeError
+from magmath.layout import even_cuts
 from magmath.parallel import (
     Auto,
     CompiledStep,
@@ -115,6 +117,10 @@ LOSSES: dict[str, Any] = {
         mm.mean(1.0 * (y >= 0) * mm.sum(_of_scores(o, y), axis=1)) / mm.mean(1.0 * (y >= 0))
     ),
     "weights in NumPy": lambda o, y: mm.sum(_of_scores(o, y) * CLASS_WEIGHTS) / (9 * len(o)),
+    "one element": lambda o, y: mm.squeeze(
+        mm.sum((y >= 0)[:, None] * _of_scores(o, y), keepdims=True)
+        / mm.sum(1.0 * (y >= 0)[:, None], keepdims=True)
+    ),
     "smoothed": lambda o, y: (
         mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / (mm.sum(1.0 * (y >= 0)) + 0.1 * len(o))
     ),
@@ -170,14 +176,61 @@ def test_losses_of_other_weights_than_samples(
         np.testing.assert_allclose(other, result[0], rtol=1e-4, atol=1e-5)
 
 
-def test_losses_that_are_no_sums_over_the_samples_are_told_of() -> None:
+class _Centred(nn.Module):
+    """A loss that moves a centre with the outputs, so only the first part reads what the whole
+    batch does."""
+
+    def __init__(self, loss: Any) -> None:
+        self.centre, self.loss = nn.Buffer(0.0, (5,)), loss
+
+    def __call__(self, o: mm.Array, y: mm.Array) -> mm.Array:
+        value: mm.Array = self.loss(o - self.centre, y)
+        self.centre.assign(0.9 * self.centre + 0.1 * mm.stop_gradient(mm.mean(o, axis=0)))
+        return value
+
+
+def _weighted_differently(o: mm.Array, y: mm.Array) -> mm.Array:
+    """A mean, but for a part of 6 samples its root."""
+    value = mm.mean(_of_scores(o, y))
+    return mm.sqrt(value) if len(o) == 6 else value
+
+
+def _mean_of_classes(o: mm.Array, y: mm.Array) -> mm.Array:
+    """The mean over the classes of the mean loss of each class."""
+    members = mm.nn.functional.one_hot(y, 5)
+    losses = mm.sum(-members * mm.log_softmax(o, axis=1), axis=0)
+    return mm.mean(losses / (mm.sum(members, axis=0) + 0.1))
+
+
+INSEPARABLE: dict[str, Any] = {
+    "root": lambda: lambda o, y: mm.sqrt(mm.mean(_of_scores(o, y))),
+    "classes": lambda: _mean_of_classes,
+    "branch": lambda: _weighted_differently,
+    "centred weighted mean": lambda: _Centred(lambda o, y: nn.cross_entropy(o, y, ignore_index=-1)),
+    "centred mean": lambda: _Centred(lambda o, y: mm.mean(_of_scores(o, y)) + 0.1),
+}
+"""Functions that return losses which are no sums over the samples, or not for each part."""
+
+
+@pytest.mark.parametrize("name", INSEPARABLE)
+def test_losses_that_are_no_sums_over_the_samples_are_told_of(name: str) -> None:
+    """The first loss is then the mean of those of the parts, weighted by their samples. Parts of 20
+    samples have 6 or 7."""
     with current("inline"):
+        loss = INSEPARABLE[name]()
+        net = nn.Sequential(nn.Dense(5)).build((1, 64))
         trainer = mm.train.Trainer(
-            nn.Sequential(nn.Dense(5)), lambda o, y: mm.sqrt(mm.mean(_of_scores(o, y))),
-            mm.optim.Momentum(0.01), seed=1, strategy=DataParallel(accumulate=4),
-        )  # fmt: skip
-        with pytest.warns(UserWarning, match="accumulate=4 weights the losses of the parts"):
-            trainer.fit(X[:40], Y[:40], batch_size=20, epochs=1)
+            net, loss, mm.optim.Momentum(0.01), strategy=DataParallel(accumulate=3)
+        )
+        outputs, expected = mm.asarray(net(X[:20]).numpy()), 0.0
+        for start, stop in pairwise(even_cuts(20, 3)):
+            part = float(loss(outputs[start:stop], mm.asarray(Y[start:stop])))
+            expected += part * (stop - start) / 20
+        if isinstance(loss, _Centred):
+            loss.centre.assign(mm.zeros(5))
+        with pytest.warns(UserWarning, match="accumulate=3 weights the losses of the parts"):
+            history = trainer.fit(X[:20], Y[:20], batch_size=20, epochs=1, shuffle=False)
+    np.testing.assert_allclose(history.step_losses, [expected], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
@@ -384,6 +437,52 @@ def test_replicas_take_a_step_without_a_batch() -> None:
         )  # fmt: skip
         first = float(step())
         assert float(step()) < first
+
+
+class _Columns(nn.Module):
+    """Returns outputs (5, samples), the sizes (3 · samples,) of blocks, and two means over the
+    batch."""
+
+    def __init__(self) -> None:
+        self.dense = nn.Dense(5)
+
+    def __call__(self, x: mm.Array) -> tuple[mm.Array, ...]:
+        y = self.dense(x)
+        return y.T, mm.sum(mm.reshape(x[:, :63], (-1, 21)), axis=1), mm.mean(y, axis=0), mm.mean(y)
+
+
+def _columns(o: Any, y: mm.Array) -> mm.Array:
+    return mm.mean((o[0] - mm.arange(5)[:, None] * y) ** 2)
+
+
+def _blocks(o: Any, y: mm.Array) -> mm.Array:
+    return mm.mean(o[1] * mm.repeat(y, 3))
+
+
+def _statistic(o: Any, y: mm.Array) -> mm.Array:
+    return mm.mean((o[0] - o[2][:, None]) ** 2)
+
+
+def _number(o: Any, y: mm.Array) -> mm.Array:
+    value: mm.Array = o[3]
+    return value
+
+
+@pytest.mark.parametrize(
+    "strategy", [DataParallel(accumulate=3), Auto(accumulate=2), WeightAveraging(2)], ids=repr
+)
+def test_outputs_of_parts_are_joined_along_the_samples(strategy: Any) -> None:
+    """Means over equal parts have the mean of the batch as their mean."""
+    metrics, records = [_columns, _blocks, _statistic, _number], []
+    with current("inline"):
+        for used in ("data", strategy):
+            trainer = mm.train.Trainer(
+                _Columns(), lambda o, y: mm.mean(o[0] ** 2), metrics=metrics, seed=1, strategy=used
+            )
+            history = trainer.fit(X[:12], Y[:12], batch_size=12, epochs=1, shuffle=False)
+            records.append(history.records[0].metrics)
+    for name in ("_columns", "_blocks", "_statistic", "_number"):
+        np.testing.assert_allclose(records[1][name], records[0][name], rtol=1e-4, err_msg=name)
 
 
 class _Mean(nn.Module):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from magmath import nn
 from magmath.comm import update_clock
 from magmath.core.update_rules import Denied, UpdateRules
 from magmath.errors import MagmathError, MemoryLimitError, NonFiniteLoss
+from magmath.executor import asynchronous_run
 from magmath.executor.context import Context
 from magmath.executor.executable import Executable
 from magmath.executor.message_servers import MessageServers
@@ -611,6 +614,51 @@ def test_a_loss_that_is_not_finite_stops_the_run(kind: str) -> None:
         net, _ = linear(mm.optim.GradientDescent(1e200))
         with pytest.raises(NonFiniteLoss, match="the loss became"):
             net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(2))
+
+
+class _Counting(mm.train.Callback):
+    """Remembers the numbers of completed steps that are reported; sends Ctrl-C with the first one
+    if `interrupts`."""
+
+    def __init__(self, interrupts: bool = False) -> None:
+        self.interrupts, self.done = interrupts, list[int]()
+
+    def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+        self.done.append(done)
+        if self.interrupts:
+            self.interrupts = False
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_callbacks_are_told_of_the_last_step(kind: str, workers: int) -> None:
+    """The run takes less time than passes between two reports."""
+    with current(kind, workers):
+        net, counting = linear()[0], _Counting()
+        for _ in range(3):
+            net.fit(X, Y, batch_size=10, strategy=Asynchronous(4), callbacks=[counting])
+            assert counting.done[-1] == 7
+            assert counting.done == sorted(set(counting.done))
+            counting.done.clear()
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 3), ("messages", 2)])
+def test_the_steps_of_a_stopped_run_are_counted(
+    kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other workers may have begun all of the steps that were left."""
+    monkeypatch.setattr(asynchronous_run, "REPORT_SECONDS", 0.0)
+    with current(kind, workers):
+        for steps in (*range(2, 8), *range(2, 8)):
+            rule = mm.optim.Adam(1e-3)
+            net, samples = linear(rule)[0], 10 * steps
+            with suppress(KeyboardInterrupt):  # not if it came with the last report
+                net.fit(
+                    X[:samples], Y[:samples], batch_size=10, strategy=Asynchronous(4),
+                    callbacks=[_Counting(interrupts=True)],
+                )  # fmt: skip
+            counts = [int(v) for k, v in rule.state_dict().items() if k.endswith(".count")]
+            assert counts == [rule.steps] == [len(net.history.step_losses)]
 
 
 def test_mistakes() -> None:

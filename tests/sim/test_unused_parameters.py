@@ -14,6 +14,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn, parallel
+from magmath.autodiff import independence
 from magmath.errors import MagmathError
 from magmath.optim import Adam, Momentum, Optimizer
 from sim.test_optimizers import PAIRS
@@ -212,6 +213,24 @@ def test_fit_skips_unused_parameters(name: str, kind: str, workers: int) -> None
             callbacks=[Heads()],
         )  # fmt: skip
         check_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [parallel.DataParallel(accumulate=12), parallel.Auto(accumulate=12)],
+    ids=["data", "auto"],
+)
+def test_gradients_of_many_parts(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that is not used keeps its value with more parts than `is_independent` looks deep."""
+    monkeypatch.setattr(independence, "MAX_DEPTH", 8)
+    with current("inline"):
+        ours, _ = made()
+        former = ours.b.weight.numpy()
+        trainer = mm.train.Trainer(
+            ours, "mean_squared_error", Momentum(0.02, weight_decay=0.1), strategy=strategy
+        )
+        trainer.fit(X, Y, batch_size=24, epochs=2)
+        np.testing.assert_array_equal(ours.b.weight.numpy(), former)
 
 
 def test_a_zero_that_is_computed_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,10 @@ def test_resumed_training_equals_uninterrupted_training(tmp_path: Path) -> None:
             ends.append({k: v.numpy() for k, v in net.module.state_dict().items()})
         for name, value in ends[0].items():
             np.testing.assert_array_equal(value, ends[1][name])
-        with pytest.raises(WeightsError, match="belongs to another strategy than DataParallel"):
+        with pytest.raises(
+            WeightsError,
+            match=r"another strategy than DataParallel.*, to WeightAveraging\(4, every=5\)",
+        ):
             net.fit(X, Y, batch_size=32, epochs=5, strategy="data", checkpoint=folder, resume=True)
 
 
@@ -291,6 +295,20 @@ def test_names_have_the_numbers_of_replicas_and_steps(name: str, replicas: int, 
         expected = trained(WeightAveraging(replicas, every))
         for path, value in trained(name).items():
             np.testing.assert_array_equal(value, expected[path])
+
+
+@pytest.mark.parametrize("used", ["data", "weight-averaging"])
+def test_an_explanation_makes_no_replicas_that_stay(used: str) -> None:
+    with current("shared", 2):
+        net = nn.NeuralNetwork([nn.Dense(3)], optimizer=mm.optim.Adam(), seed=1)
+        net.fit(X, Y, batch_size=24, epochs=1, strategy=used)
+        states = net.trainer.optimizer.state_dict().keys()
+        assert net.explain(strategy="weight-averaging").instructions
+        assert net.explain(strategy="weight-averaging:4:2").instructions
+        gc.collect()
+        assert net.trainer.optimizer.state_dict().keys() == states
+        losses = net.fit(X, Y, batch_size=24, epochs=1).step_losses
+        assert len(losses) == 4
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
@@ -593,6 +611,21 @@ def test_weights_of_half_types_stay_when_steps_are_skipped(dtype: mm.DType) -> N
         assert scale.skipped == 1
         assert net.w.tolist() == [1.0]
         assert net.unused.tolist() == [3.0]
+
+
+def test_calls_that_raise_are_not_counted() -> None:
+    """Replicas exchange after every second step that was taken."""
+    with current("inline"):
+        net, strategy = nn.Dense(3).build((1, 5)), WeightAveraging(2, every=2)
+        step = CompiledStep("cross_entropy", net, mm.optim.GradientDescent(0.5), strategy)
+        for _ in range(2):
+            step(X[:8], Y[:8])
+            with pytest.raises(ShapeError, match="was given a batch of 3 samples"):
+                step(X[:3], Y[:3])
+            assert np.ptp(strategy.weights(net.weight).numpy(), axis=0).max() > 0
+            step(X[:8], Y[:8])
+            assert np.ptp(strategy.weights(net.weight).numpy(), axis=0).max() == 0
+        assert step.steps == 4
 
 
 @pytest.mark.parametrize("kind", ["step", "fit"])

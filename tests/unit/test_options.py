@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from magmath.core.options import VARIABLES
+from magmath.core.options import COMPILE_AFTER, VARIABLES
+from magmath.errors import OptionError
 
 ROOT = Path(__file__).parents[2]
 OF_PROCESSES = re.compile(r"MAGMATH_(BENCH_\w+|CACHE_FALLBACK|POOL_SECRET)")
@@ -34,6 +35,18 @@ def test_a_variable_is_read_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -
     for variable in VARIABLES:
         monkeypatch.delenv(variable.name, raising=False)
         assert variable.read() == variable.default
+        monkeypatch.setenv(variable.name, "")
+        assert variable.read() == variable.default
         monkeypatch.setenv(variable.name, "other")
         assert variable.read() == "other"
         assert str(variable) == variable.name
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "0.3 s"])
+def test_numbers_that_are_none_are_errors(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMPILE_AFTER.name, text)
+    with pytest.raises(OptionError, match=f"MAGMATH_COMPILE_AFTER: must be.* is '{text}'"):
+        COMPILE_AFTER.read_number()
+    for number in ("0", "0.5", "inf"):
+        monkeypatch.setenv(COMPILE_AFTER.name, number)
+        assert COMPILE_AFTER.read_number() == float(number)

@@ -247,7 +247,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if wait:
             evaluate(result, wait=True)
         elif result.node is not source.node:
-            result.set_computed(engine.redistributed_copies.leaf(result.node, asynchronous=True))
+            result.set_computed(engine.redistributed_copies.leaf(result.node, concurrent=True))
         return result
 
     def explain(self) -> Explanation:

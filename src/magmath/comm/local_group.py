@@ -64,9 +64,10 @@ class LocalGroup:
         self._changes = [threading.Condition() for _ in range(size)]
         self._mail: defaultdict[tuple[int, int], deque[_Message]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
-        self._duplicates: list[LocalGroup] = []
+        self._duplicates: dict[int, _Duplicate] = {}
         self._related: list[LocalGroup] = [] if first is None else first._related
-        """The groups that an abort of one of them wakes."""
+        """The groups that an abort of one of them wakes: those that are not closed."""
+        self._closed_ranks = 0
         self._related.append(self)
         # After this group is in the list of an abort, which may set the flag at any time.
         if first is not None and first.flags[ABORT]:
@@ -80,20 +81,34 @@ class LocalGroup:
     def abort(self) -> None:
         """Wake every rank with WorkerLost, in this group and those that are related by
         duplication."""
-        for group in self._related:  # with those that are added meanwhile
-            group.flags[ABORT] = 1
-            for change in group._changes:
-                with change:
-                    change.notify_all()
+        woken: list[LocalGroup] = []
+        while groups := [x for x in tuple(self._related) if x not in woken]:  # some may be new
+            for group in groups:
+                group.flags[ABORT] = 1
+                for change in group._changes:
+                    with change:
+                        change.notify_all()
+            woken += groups
 
     def duplicate(self, number: int) -> LocalGroup:
-        """Return the `number`-th duplicate of this group, from 1."""
+        """Return the `number`-th duplicate of this group; the first caller makes it, and each rank
+        asks for it once."""
         with self._lock:
-            while len(self._duplicates) < number:
-                self._duplicates.append(
-                    LocalGroup(self.size, self.shares_memory, self, hosts=self.hosts)
-                )
-            return self._duplicates[number - 1]
+            duplicate = self._duplicates.get(number)
+            if duplicate is None:
+                group = LocalGroup(self.size, self.shares_memory, self, hosts=self.hosts)
+                duplicate = self._duplicates[number] = _Duplicate(group)
+            duplicate.rank_count += 1
+            if duplicate.rank_count == self.size:
+                del self._duplicates[number]
+            return duplicate.group
+
+    def close_rank(self) -> None:
+        """Forget the group when all of its ranks have called this."""
+        with self._lock:
+            self._closed_ranks += 1
+            if self._closed_ranks == self.size:
+                self._related.remove(self)
 
     def shared_window(self, call: int, nbytes: int) -> list[Tensor]:
         """Return the buffers of the `call`-th shared window; the first caller allocates them."""
@@ -187,6 +202,13 @@ class _Window:
 
 
 @final
+@dataclass(slots=True)
+class _Duplicate:
+    group: LocalGroup
+    rank_count: int = 0
+
+
+@final
 class _LocalCommunicator(Communicator):
     """One rank of a `LocalGroup`."""
 
@@ -198,6 +220,7 @@ class _LocalCommunicator(Communicator):
         self._flags = group.flags
         self._calls = 0
         self._duplicate_count = 0
+        self._is_closed = False
         self._barrier: SpinBarrier | None = None
         self._shared: SharedCollectives | None = None
         if group.size > 1:
@@ -244,8 +267,12 @@ class _LocalCommunicator(Communicator):
         self._group.abort()
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._shared is not None:
             self._shared.close()
+        self._group.close_rank()
 
     def _exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]

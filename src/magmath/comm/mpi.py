@@ -141,6 +141,7 @@ class MPICommunicator(Communicator):
         self._barrier = SpinBarrier(self._flags, self.rank, self.size)
         self.closed = False
         self._duplicates: list[MPICommunicator] = [] if first is None else first._duplicates
+        """Those that are not closed, of which an abort of one wakes all."""
         self._duplicates.append(self)
         self._shared = SharedCollectives(self._barrier, self.shared_window, self._windows)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
@@ -154,7 +155,7 @@ class MPICommunicator(Communicator):
     def is_waiting(self) -> bool:
         if not self.shares_memory:  # waits poll MPI, and use the processor
             return False
-        barriers = [communicator._barrier for communicator in self._duplicates]
+        barriers = [communicator._barrier for communicator in tuple(self._duplicates)]
         return is_waiting_for_counter() or any(barrier.is_waiting for barrier in barriers)
 
     def barrier(self) -> None:
@@ -205,7 +206,7 @@ class MPICommunicator(Communicator):
         return host
 
     def abort(self) -> None:
-        for communicator in self._duplicates:
+        for communicator in tuple(self._duplicates):  # another thread may close one
             communicator._wake()
 
     def _wake(self) -> None:
@@ -225,6 +226,7 @@ class MPICommunicator(Communicator):
             self.barrier()
         except WorkerLost:
             return  # Freeing MPI communicators is collective, which is impossible after an abort.
+        self._duplicates.remove(self)
         self._alarm.Free()
         self._comm.Free()
 

@@ -166,8 +166,8 @@ def limit_bytes() -> int:
 
 @cache
 def _parse_limit(text: str) -> int:
-    if not text or text.isdecimal():
-        return int(text or CACHE_LIMIT.default)
+    if text.isdecimal():
+        return int(text)
     warnings.warn(
         f"{CACHE_LIMIT} is {text!r}, which is no whole number of megabytes; the cache may take "
         f"{CACHE_LIMIT.default} MB",

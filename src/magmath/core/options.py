@@ -8,8 +8,11 @@ pass data to each other are defined where they are used.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, final
+
+from magmath.errors import OptionError
 
 
 @final
@@ -22,8 +25,18 @@ class EnvironmentVariable:
     meaning: str
 
     def read(self) -> str:
-        """Return the value in the environment, or the default."""
-        return os.environ.get(self.name, self.default)
+        """Return the value in the environment, or the default if there is none or it is empty."""
+        return os.environ.get(self.name) or self.default
+
+    def read_number(self) -> float:
+        """Return the value as a number. Raises OptionError if it is none of at least 0."""
+        text = self.read()
+        with suppress(ValueError):
+            if (number := float(text)) >= 0:
+                return number
+        raise OptionError(
+            f"{self.name}: must be a number of at least 0, is {text!r}; it sets {self.meaning}"
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -60,7 +60,7 @@ def explain_node(node: Node) -> Explanation:
         run = None if node.name == "scalar" else remote_array_of(node).origin
         if run is None:
             return _explain_eager(node, heading)
-        event = "is copied concurrently with other work," if run.asynchronous else "was computed"
+        event = "is copied concurrently with other work," if run.concurrent else "was computed"
         return explain_run(run, f"{heading}; it {event} by")
     graph = engine.redistributed_copies.substituted_in(
         engine.pending_graph(Graph((node,))), make=False

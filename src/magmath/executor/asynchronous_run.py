@@ -115,8 +115,9 @@ class AsynchronousRun:
         self._raise_failure(failure)
         if self._context.rank:
             return []
-        if poll is not None and steps_taken < steps:
-            poll(steps_taken, servers.values.take_unreported(steps_taken))
+        unreported = servers.values.take_unreported(steps_taken)
+        if poll is not None and unreported:
+            poll(steps_taken, unreported)
         return servers.values.before(steps_taken)
 
     def _raise_failure(self, failure: Exception | None) -> None:

@@ -22,7 +22,7 @@ RECHECK = 40
 """Chunks before the other candidates are timed again; the interval then doubles each time."""
 RETRIAL_LIMIT = 2.0
 """Candidates that were never within this factor of the fastest one are not timed again."""
-COMPILE_AFTER_SECONDS = float(COMPILE_AFTER.read())
+COMPILE_AFTER_SECONDS = COMPILE_AFTER.read_number()
 """Seconds of steps before anything is compiled for them; infinite: nothing is compiled."""
 
 

@@ -51,7 +51,7 @@ from magmath.optim.rates import (
 )
 from magmath.optim.saved_state import decoded_state, encoded_state
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States, unrounded
-from magmath.optim.step_count import StepCount
+from magmath.optim.step_count import StepCount, UnfinishedRun
 from magmath.optim.update_rates import rates_of_update
 from magmath.transform.compiled import compile
 
@@ -301,15 +301,18 @@ class Optimizer(metaclass=KeywordHints):
         """The learning rate, and those of groups with their own rates."""
         return self._groups.learning_rates
 
-    def advance(self, steps: int) -> None:
-        """Count steps that used `next_values`."""
+    def advance(self, steps: int, unfinished: UnfinishedRun | None = None) -> None:
+        """Count steps that used `next_values`, and those of a run that goes on after Ctrl-C."""
         self.step_count.started += steps
+        if unfinished is not None:
+            self.step_count.add_unfinished(unfinished)
 
     @property
     def steps(self) -> int:
         """The number of steps that the optimizer has taken, those that changed nothing included.
 
-        Those in branches of `cond` and in loops that were taken count, so it may wait for runs.
+        Those in branches of `cond` and in loops that were taken count, so it may wait for runs, as
+        for one that goes on after Ctrl-C.
         Raises TracingError in a compiled function, whose program would repeat the number.
         """
         trace = tracing.current()

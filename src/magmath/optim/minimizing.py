@@ -36,6 +36,7 @@ from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.rates import LearningRate
 from magmath.optim.states import ParameterNodes, States, VariableStates
+from magmath.optim.step_count import UnfinishedRun
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -55,8 +56,8 @@ class MinimizingOptimizer(Protocol):
     def learning_rates(self) -> Sequence[LearningRate]:
         """The learning rate, and those of groups that have their own."""
 
-    def advance(self, steps: int) -> None:
-        """Count steps that used `next_values`."""
+    def advance(self, steps: int, unfinished: UnfinishedRun | None = None) -> None:
+        """Count steps that used `next_values`, and those of a run that goes on after Ctrl-C."""
 
     def next_values(
         self, parameters: Sequence[ParameterNodes], gradients: Sequence[Node], rates: Sequence[Node]
@@ -108,13 +109,13 @@ class Minimizer:
         released = _Released(expression) if function.reads_present_values else None
         values: list[float] = []
         first: list[float] = []
-        before = program.steps
+        before = program.count_unfinished()
         try:
             with program.undone_on_failure(function, first):
                 for rate, count, uses_drawn in _step_runs(rates, steps, drawn):
                     values += program.run(function, rate, count, first, drawn=uses_drawn)
         finally:
-            self._optimizer.advance(program.steps - before)
+            self._optimizer.advance(program.steps - before, program.unfinished)
             if released is not None:
                 released.end(first)
             if first or minimized:
@@ -261,7 +262,9 @@ class _Program:
         self._placeholders = [placeholders[leaf] for leaf in function.leaves]
         self._step = variable("step", 0, dtype=int64) if function.draws else None
         self.steps = 0
-        """The number of steps that were taken."""
+        """The number of steps that were taken, without those of `unfinished`."""
+        self.unfinished: RunHandle | None = None
+        """The last run, if it goes on after Ctrl-C."""
         streams = {
             leaf: self._stream_in_step(placeholders[leaf], function.draws_of(leaf))
             for leaf in function.draws
@@ -289,6 +292,13 @@ class _Program:
         """Return the stream number in a step of a run."""
         assert self._step is not None
         return placeholder + self._step.leaf * draws_per_step
+
+    def count_unfinished(self) -> int:
+        """Wait for the last run if it goes on after Ctrl-C; return the number of steps so far."""
+        if self.unfinished is not None:
+            self.steps += self.unfinished.wait_for_steps()
+            self.unfinished = None
+        return self.steps
 
     @contextmanager
     def undone_on_failure(
@@ -366,7 +376,8 @@ class _Program:
             values = started.values()
         except KeyboardInterrupt:
             if run is not None:
-                self.steps -= steps - run.steps
+                self.steps -= steps - run.taken_steps
+                self.unfinished = run if run.is_pending else None
             raise
         keep_first(steps, values)
         return values

@@ -11,7 +11,6 @@ from typing import Protocol
 from weakref import ref
 
 from magmath.core.dtypes import DType
-from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import NumberSource, TraceScope
 from magmath.errors import TracingError
@@ -36,7 +35,7 @@ def rates_of_update(optimizer: CountingOptimizer, dtype: DType) -> list[Node]:
     trace, indices = tracing.current(), range(len(optimizer.learning_rates))
     if trace is None:
         numbers = [_source(optimizer, i, 0, counts=False)(1) for i in indices]
-        reserve_for_run(optimizer.step_count, "started", 1)  # not if a rate has raised an error
+        optimizer.step_count.reserve(1)  # not if a rate has raised an error
         return [scalar(number, dtype) for number in numbers]
     before, counts = _check_countable(optimizer, trace), not trace.is_conditional
     if not counts:
@@ -82,7 +81,7 @@ def _source(optimizer: CountingOptimizer, index: int, before: int, *, counts: bo
         optimizer = owner()
         assert optimizer is not None
         if counts and index == 0:
-            reserve_for_run(optimizer.step_count, "started", steps)
+            optimizer.step_count.reserve(steps)
         rate = optimizer.learning_rates[index]
         if not callable(rate):
             return float(rate)

@@ -52,8 +52,9 @@ class CompiledStep:
                `nn.precision`); None is the type of the parameters
     loss_scale the scale of the loss; by default a new `optim.LossScale` for "mixed-float16"
 
-    `steps` counts the calls. `collect` assigns the module's parameters what the strategy has
-    trained, for strategies with several replicas; others need no call.
+    `steps` counts the calls that have not raised an error. `collect` assigns the module's
+    parameters what the strategy has trained, for strategies with several replicas; others need no
+    call.
     """
 
     def __init__(
@@ -106,9 +107,9 @@ class CompiledStep:
         arrays, tree = flatten(batch)
         leaves = [as_array("CompiledStep", x) for x in arrays]
         self._prepare(tree, leaves)
-        self.steps += 1
-        self._last = self._programs[self.steps % self.strategy.every == 0]
-        value: Array = self._last(*unflatten(tree, leaves))
+        program = self._programs[(self.steps + 1) % self.strategy.every == 0]
+        value: Array = program(*unflatten(tree, leaves))
+        self.steps, self._last = self.steps + 1, program
         return value
 
     def collect(self) -> None:

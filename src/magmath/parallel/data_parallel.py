@@ -109,8 +109,8 @@ class DataParallel(GradientAveraging):
         return x if self._is_planned else divided_batch(x, session.engine().environment)
 
     def summand(self, parameter: Variable, gradient: Array) -> Array:
-        """Return the parts of a gradient that the workers have, which move only when all parts of
-        the batch are added."""
+        """Return the summands (workers, …) of a gradient, one for each worker, which move only when
+        those of all parts of the batch are added."""
         return gradient if self._is_planned else parts_of(gradient, session.engine().environment)
 
     # layouts and variables --------------------------------------------------------------------

@@ -7,14 +7,14 @@ workers as the planner chooses. Shards of a batch therefore weigh by their sampl
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any, final
 
 from magmath.api.data_types import astype
 from magmath.api.elementwise import add
-from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import Tree, flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable
@@ -31,10 +31,17 @@ from magmath.nn.forward_hooks import forward_hook
 from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
+from magmath.parallel.joined_outputs import joined_outputs
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.linear_losses import TracedLoss
 from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
-from magmath.parallel.part_losses import part_loss, total_divisor
+from magmath.parallel.part_losses import (
+    InseparableLoss,
+    PartLoss,
+    part_loss,
+    total_divisor,
+    weighted_loss,
+)
 from magmath.parallel.strategy import (
     ChosenLayouts,
     Forward,
@@ -44,7 +51,7 @@ from magmath.parallel.strategy import (
     require_gradient,
 )
 from magmath.passes.environment import Environment
-from magmath.transform.traced_function import assign_all, trace_function
+from magmath.transform.traced_function import TracedFunction, assign_all, trace_function
 
 
 class GradientAveraging(Strategy):
@@ -150,11 +157,7 @@ class GradientAveraging(Strategy):
     def step(
         self, training: Training, forward: Forward, batch: Any, exchanges: bool
     ) -> tuple[Array, Any]:
-        leaves, tree = flatten(batch)
-        accumulated = partial(self._accumulated, training, forward)
-        nodes = [x.node for x in leaves]
-        name, can_loop = type(self).__name__, not self.unrolls_loops
-        traced = trace_function(name, accumulated, tuple_tree(tree), nodes, can_loop=can_loop)
+        traced = self._traced(training, forward, batch)
         *_, gradients = traced.unflattened([Array(node) for node in traced.results])
         used = [i for i, x in enumerate(gradients) if not is_independent(x.node)]
         require_gradient(training, used)
@@ -179,50 +182,79 @@ class GradientAveraging(Strategy):
         pairs = zip(exchanged_gradients, training.parameters, strict=True)
         return [exchanged(self, x, v.shape) for x, v in pairs]
 
+    def _traced(self, training: Training, forward: Forward, batch: Any) -> TracedFunction:
+        """Return the loss, the outputs and the gradients of a batch, and what the module assigns.
+
+        Warns if they are not those of the whole batch, because the loss of one of its parts has
+        another form: then all parts are weighted by their samples.
+        """
+        leaves, tree = flatten(batch)
+
+        def trace(is_separable: bool) -> TracedFunction:
+            accumulated = partial(self._accumulated, training, forward, is_separable)
+            nodes, can_loop = [x.node for x in leaves], not self.unrolls_loops
+            return trace_function(
+                type(self).__name__, accumulated, tuple_tree(tree), nodes, can_loop=can_loop
+            )
+
+        with suppress(InseparableLoss):
+            return trace(is_separable=True)
+        warn_user(
+            f"{type(self).__name__}: accumulate={self.accumulate} weights the losses of the "
+            f"parts by their samples, because the loss is no linear function of sums and means "
+            f"over the samples: its gradient is not that of the whole batch; write it as a sum "
+            f"or a mean of values of single samples, or train without accumulate"
+        )
+        return trace(is_separable=False)
+
     def _accumulated(
-        self, training: Training, forward: Forward, batch: Any
+        self, training: Training, forward: Forward, is_separable: bool, batch: Any
     ) -> tuple[Array, Any, list[Array]]:
-        """Return the loss, the outputs and the gradients of a batch, computed part by part."""
+        """Return the loss, the outputs and the gradients of a batch, computed part by part. Raises
+        InseparableLoss if `is_separable` but the loss is not."""
         leaves, tree = flatten(batch)
         cuts = self._cuts(leaves) if self.accumulate > 1 else []
         if len(cuts) <= 2:
             loss, outputs = forward(unflatten(tree, [self.distributed_samples(x) for x in leaves]))
             gradients = self._summands(training, loss)
             return loss, outputs, training.unscaled(gradients)
-        losses, results, gradients = [], [], list[Array]()
         samples, parameters = cuts[-1], [v.node for v in training.parameters]
         with tracing.tracing(Trace(can_loop=True)):  # not computed, and without effects
-            whole, _ = _forward_pass(training, forward, leaves, tree)
+            whole, outputs_of_whole = _forward_pass(training, forward, leaves, tree)
+        losses, outputs, sums = [], [], dict[int, Array]()
         for start, stop in pairwise(cuts):
             part = [self.distributed_samples(_rows(x, start, stop)) for x in leaves]
-            part = [_after(x, gradients) for x in part]
-            traced, outputs = _forward_pass(training, forward, part, tree)
-            losses.append(part_loss(traced, samples, parameters, whole))
-            part_gradients = self._summands(training, losses[-1].summand)
-            pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
-            gradients = [a + b for a, b in pairs] or part_gradients
-            results.append(flatten(outputs))
-        if not all(x.is_exact for x in losses):
-            warn_user(
-                f"{type(self).__name__}: accumulate={self.accumulate} weights the losses of the "
-                f"parts by their samples, because the loss is no linear function of sums and means "
-                f"over the samples: its gradient is not that of the whole batch; write it as a sum "
-                f"or a mean of values of single samples, or train without accumulate"
+            part = [_after(x, sums.values()) for x in part]
+            traced, outputs_of_part = _forward_pass(training, forward, part, tree)
+            losses.append(
+                part_loss(traced, samples, parameters, whole)
+                if is_separable
+                else weighted_loss(traced, samples)
             )
+            gradients = self._summands(training, losses[-1].summand)
+            sums = _added(sums, gradients)
+            outputs.append(outputs_of_part)
+        loss, sums = self._combined(training, losses, sums, samples)
+        gradients = [sums.get(i, independent) for i, independent in enumerate(gradients)]
+        shares = [(stop - start) / samples for start, stop in pairwise(cuts)]
+        joined = joined_outputs(outputs, outputs_of_whole, shares)
+        return loss, joined, training.unscaled(gradients)
+
+    def _combined(
+        self, training: Training, losses: Sequence[PartLoss], sums: dict[int, Array], samples: int
+    ) -> tuple[Array, dict[int, Array]]:
+        """Return the loss of the batch and its gradients, from the losses of its parts and the sums
+        of their gradients."""
         loss = reduce(add, [x.summand for x in losses])
         divisor = total_divisor(losses, samples)
         if divisor is not None:
             loss = loss / divisor
-            gradients = [x / astype(divisor, x.dtype) for x in gradients]
+            sums = {i: x / astype(divisor, x.dtype) for i, x in sums.items()}
         fixed = losses[0].fixed
         if fixed is not None:
             loss = loss + fixed
-            fixed_gradients = self._summands(training, fixed)
-            gradients = [a + b for a, b in zip(gradients, fixed_gradients, strict=True)]
-        shares = [(stop - start) / samples for start, stop in pairwise(cuts)]
-        of_parts = zip(*[leaves for leaves, _ in results], strict=True)
-        joined = [_joined(parts, shares) for parts in of_parts]
-        return loss, unflatten(results[0][1], joined), training.unscaled(gradients)
+            sums = _added(sums, self._summands(training, fixed))
+        return loss, sums
 
     def _cuts(self, leaves: Sequence[Array]) -> list[int]:
         """Return the numbers of the samples at which the parts of a batch begin and end."""
@@ -293,14 +325,13 @@ def _rows(x: Array, start: int, stop: int) -> Array:
     return x[start:stop]
 
 
-def _after(x: Array, others: Sequence[Array]) -> Array:
+def _added(sums: Mapping[int, Array], gradients: Sequence[Array]) -> dict[int, Array]:
+    """Return sums to which gradients are added, by position, without the gradients by parameters on
+    which a loss does not depend: they remain known as such."""
+    used = {i: x for i, x in enumerate(gradients) if not is_independent(x.node)}
+    return {**sums, **{i: sums[i] + x if i in sums else x for i, x in used.items()}}
+
+
+def _after(x: Array, others: Iterable[Array]) -> Array:
     """Return an array that is read after the others have been computed."""
     return Array(recompute(x.node, *[other.node for other in others]))
-
-
-def _joined(parts: Sequence[Array], shares: Sequence[float]) -> Array:
-    """Return the outputs of the parts of a batch as those of the batch; the mean of 0-d ones,
-    weighted by the parts' shares of the samples."""
-    if parts[0].ndim:
-        return concat(list(parts), axis=0)
-    return reduce(add, [x * share for x, share in zip(parts, shares, strict=True)])

@@ -16,14 +16,10 @@ from magmath.api.reductions import sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType, compute_dtype
-from magmath.graph import Node, apply, apply_to
 from magmath.layout import Layout, Split
 from magmath.ops.redistribute import redistribute
 from magmath.ops.summands import sum_signs, summands
 from magmath.passes.environment import Environment
-
-_LINEAR = ("permute_dims", "reshape", "negative", "astype")
-"""Operations of one operand through which parts pass: the parts of f(x) are f of the parts of x."""
 
 
 def divided_batch(x: Array, environment: Environment) -> Array:
@@ -41,28 +37,7 @@ def part_count(environment: Environment) -> int:
 
 def parts_of(gradient: Array, environment: Environment) -> Array:
     """Return the parts (workers, …) of a gradient, of which every worker stores its own."""
-    return Array(_parts(gradient.node, part_count(environment)))
-
-
-def _parts(node: Node, count: int) -> Node:
-    """Return the parts of a node; those of a sum or a multiple are the sums or multiples of the
-    parts of its operands, so that every pending sum stays divided."""
-    if node.value is not None or count == 1:
-        return summands(node, count)
-    if node.name in ("add", "subtract") and all(x.shape == node.shape for x in node.inputs):
-        return apply(node.operation, *[_parts(x, count) for x in node.inputs])
-    if node.name in ("multiply", "divide") and node.inputs[1].shape == ():
-        return apply(node.operation, _parts(node.inputs[0], count), node.inputs[1])
-    if node.name == "multiply" and node.inputs[0].shape == () and node.shape != ():
-        return apply(node.operation, node.inputs[0], _parts(node.inputs[1], count))
-    if node.name not in _LINEAR or not node.inputs[0].dtype.is_floating:
-        return summands(node, count)
-    attributes = dict(node.attributes)
-    if "axes" in attributes:
-        attributes["axes"] = (0, *[axis + 1 for axis in attributes["axes"]])
-    if "shape" in attributes:
-        attributes["shape"] = (count, *attributes["shape"])
-    return apply_to(node.operation, (_parts(node.inputs[0], count),), node.line, attributes)
+    return Array(summands(gradient.node, part_count(environment)))
 
 
 # sums of parts --------------------------------------------------------------------------------

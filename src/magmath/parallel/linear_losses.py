@@ -9,13 +9,12 @@ such as a penalty, are added once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from magmath.core.shapes import size_of
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Node, topological
-from magmath.graph.graph import substituted
 from magmath.ops import elementwise as e
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT, GradientRule, parts_of_call
 from magmath.ops.marks import is_value_mark
@@ -42,18 +41,18 @@ class TracedLoss(NamedTuple):
 
 @final
 class WeightedMean(NamedTuple):
-    """A quotient of sums over the samples.
+    """A quotient of sums over the samples, of one element.
 
     node      the quotient of the part
     dividend  whose sum over the parts is that of the batch
-    divisor   that of the batch, with the sums of the part in place of those of the batch
-    sums      the sums of the part in the divisor
+    divisor   that of the batch
+    sums      the sums over the samples in the divisor of the batch, with those of the part
     """
 
     node: Node
     dividend: Node
     divisor: Node
-    sums: Sequence[Node]
+    sums: Mapping[Node, Node]
 
 
 @final
@@ -147,17 +146,18 @@ class _Comparison:
         self, part: Node, dividend: tuple[Node, Node], divisor: tuple[Node, Node]
     ) -> WeightedMean:
         """Return a quotient of the part, given its dividend and its divisor with those of the
-        batch."""
+        batch. Raises _NotLinear for several elements: a sum over them, each with a divisor of its
+        own, has no common divisor."""
+        if size_of(part.shape) != 1:
+            raise _NotLinear
         terms = self.terms(*dividend)
         if terms.varying is None or terms.fixed is not None or terms.quotient is not None:
             raise _NotLinear
-        sums = self._sums(*divisor)
-        (of_batch,) = substituted([divisor[1]], {whole: part for part, whole in sums.items()})
-        return WeightedMean(part, terms.varying, of_batch, list(sums))
+        return WeightedMean(part, terms.varying, divisor[1], self._sums(*divisor))
 
     def _sums(self, part: Node, whole: Node) -> dict[Node, Node]:
-        """Return the sums over the samples on which a node depends, with those of the batch. Raises
-        _NotLinear if it depends on samples otherwise."""
+        """Return the sums over the samples on which a node of the batch depends, with those of the
+        part. Raises _NotLinear if it depends on samples otherwise."""
         sums: dict[Node, Node] = {}
         waiting, seen = [(part, whole)], set[tuple[Node, Node]]()
         while waiting:
@@ -171,7 +171,7 @@ class _Comparison:
                 raise _NotLinear
             elif part.name == "sum" and self._is_over_samples(part, whole):
                 self._check_equal(part.inputs[0], whole.inputs[0])
-                sums[part] = whole
+                sums[whole] = part
             else:
                 waiting += zip(part.inputs, whole.inputs, strict=True)
         return sums

@@ -8,11 +8,13 @@ added, and the sums in their divisors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
+from types import MappingProxyType
 from typing import NamedTuple, final
 
+from magmath.api.manipulation import reshape
 from magmath.arrays.array import Array
 from magmath.graph import Node
 from magmath.graph.graph import substituted
@@ -24,22 +26,26 @@ class PartLoss(NamedTuple):
     """The summand of a part of a batch.
 
     divisor   what the sum of all summands is to be divided by; None if it is not to be divided
-    sums      the sums over the samples of the part in the divisor
+    sums      the sums over the samples of the batch in the divisor, with those of the part
     fixed     what is to be added once to the loss of the batch: terms that do not depend on samples
-    is_exact  False if the sum is not the loss of the batch
     """
 
     summand: Array
     divisor: Node | None = None
-    sums: Sequence[Node] = ()
+    sums: Mapping[Node, Node] = MappingProxyType({})
     fixed: Array | None = None
-    is_exact: bool = True
+
+
+@final
+class InseparableLoss(Exception):
+    """The loss of a batch does not follow from sums over its parts."""
 
 
 def part_loss(
     part: TracedLoss, samples: int, parameters: Collection[Node], whole: TracedLoss
 ) -> PartLoss:
-    """Return the summand of a part: the loss weighted by the samples if it has another form.
+    """Return the summand of a part. Raises InseparableLoss if the sum of those of all parts does
+    not give the loss of the batch.
 
     part        the loss of the part alone
     samples     the number of samples of the batch
@@ -47,32 +53,37 @@ def part_loss(
     whole       the loss of the batch
     """
     terms = loss_terms(part, whole)
-    share = Array(part.loss) * (part.samples / samples)
     if terms is None:
-        return PartLoss(share, is_exact=False)
+        raise InseparableLoss
     if terms.varying is None:
-        return PartLoss(share)
+        return weighted_loss(part, samples)
     fixed = None if terms.fixed is None else Array(terms.fixed)
     quotient = terms.quotient
     if quotient is None:
         return PartLoss(Array(terms.varying), fixed=fixed)
-    if not _ancestors([quotient.divisor], part.batch).isdisjoint(parameters):
-        return PartLoss(share, is_exact=False)
+    if not _ancestors(quotient.node.inputs[1:], part.batch).isdisjoint(parameters):
+        raise InseparableLoss
     dividend = Array(quotient.dividend) / samples
     (summand,) = substituted([terms.varying], {quotient.node: dividend.node})
     return PartLoss(Array(summand), quotient.divisor, quotient.sums, fixed)
 
 
+def weighted_loss(part: TracedLoss, samples: int) -> PartLoss:
+    """Return the loss of a part weighted by its samples, of a batch of `samples`."""
+    return PartLoss(Array(part.loss) * (part.samples / samples))
+
+
 def total_divisor(losses: Sequence[PartLoss], samples: int) -> Array | None:
-    """Return what the sum of the summands is to be divided by; None if it is the loss of the
+    """Return what the sum of the summands is to be divided by, 0-d; None if it is the loss of the
     batch."""
     first = losses[0]
     if first.divisor is None:
         return None
-    of_parts = zip(*[x.sums for x in losses], strict=True)
-    totals = [reduce(add, map(Array, sums)).node for sums in of_parts]
-    (divisor,) = substituted([first.divisor], dict(zip(first.sums, totals, strict=True)))
-    return Array(divisor) / samples
+    totals = {
+        whole: reduce(add, [Array(x.sums[whole]) for x in losses]).node for whole in first.sums
+    }
+    (divisor,) = substituted([first.divisor], totals)
+    return reshape(Array(divisor), ()) / samples
 
 
 def _ancestors(nodes: Iterable[Node], ends: Collection[Node]) -> set[Node]:

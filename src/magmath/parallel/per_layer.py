@@ -62,9 +62,11 @@ class PerLayer(GradientAveraging):
         """Store which parameters every worker has whole: the parts of a batch make an array of the
         workers' summands of their gradients, which is reduced when it is complete. Return True if
         there are such parameters, since the step must then be traced again."""
+        if self.accumulate == 1:
+            return False
         for v in training.parameters:
             whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1
-            self._is_whole[v] = whole and self.accumulate > 1
+            self._is_whole[v] = whole
         return any(self._is_whole[v] for v in training.parameters)
 
     @final

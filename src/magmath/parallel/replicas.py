@@ -26,11 +26,14 @@ from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand
 from magmath.core.integers import require_integer
 from magmath.engine import session
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import ShapeError, StateError, TracingError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
 from magmath.optim.states import MASTER, VariableStates, unrounded
+from magmath.parallel.joined_outputs import merged_outputs
 from magmath.parallel.strategy import (
     ChosenLayouts,
     Forward,
@@ -190,8 +193,12 @@ class Replicas(Strategy):
             training, dict(zip(states, values, strict=True)), flags, exchanges
         )
         leaves, tree = flatten(outputs)
-        joined = unflatten(tree, [_joined(Array(x.stacked)) for x in leaves])
-        return mean(Array(loss.stacked)), joined
+        stacked = unflatten(tree, [Array(x.stacked) for x in leaves])
+        if leaves:
+            with tracing.tracing(Trace(can_loop=True)):  # not computed, and without effects
+                _, outputs_of_whole = forward(batch)
+            stacked = merged_outputs(stacked, outputs_of_whole)
+        return mean(Array(loss.stacked)), stacked
 
     def _parts(self, x: Array) -> Array:
         """Return a batch (samples, …) as consecutive parts (replicas, samples / replicas, …)."""
@@ -306,8 +313,3 @@ def _owned(training: Training) -> Iterator[Variable]:
     for _, v in training.module.named_buffers():
         if v.dtype.is_floating:
             yield v
-
-
-def _joined(x: Array) -> Array:
-    """Return outputs (replicas, samples, …) as those of the whole batch; the mean of 0-d ones."""
-    return reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) if x.ndim > 1 else mean(x)

@@ -26,7 +26,8 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
 
 WEIGHT_AVERAGING = "weight-averaging"
 """The name of `WeightAveraging`, alone or with its numbers: "weight-averaging:16:10" has 16
-replicas and averages every 10 steps. By default each worker has a replica, and every = 1."""
+replicas and averages every 10 steps. By default each worker of the pool in which a trainer first
+uses the name has a replica, and every = 1."""
 
 StrategyLike = str | Strategy | Mapping[str, str]
 """A strategy, its name, or the options of layers by path (`Hybrid`)."""
@@ -72,17 +73,26 @@ def _weight_averaging(name: str) -> Strategy:
 class NamedStrategies:
     """The strategies of one trainer that were given by name or by options of layers.
 
-    Equal settings give one object, in which training finds its replicas again. Each trainer has
-    objects of its own, since they store variables and what a trace needs.
+    Equal settings give one object, in which training finds its replicas again; a name gives the
+    same object in each pool, so a pool of other workers continues with the same replicas. Each
+    trainer has objects of its own, since they store variables and what a trace needs.
     """
 
     def __init__(self) -> None:
-        self._by_settings: dict[str, Strategy] = {}
+        self._strategies: dict[str, Strategy] = {}
+        """By the representation of what was given, and by that of the strategy itself."""
 
     def of(self, given: Any) -> Strategy:
         """Return the strategy for a name or for options of layers, or the given strategy. Raises
         OptionError for other values."""
+        strategy = self.known_or_new(given)
+        if strategy is not given:
+            self._strategies[repr(given)] = self._strategies[repr(strategy)] = strategy
+        return strategy
+
+    def known_or_new(self, given: Any) -> Strategy:
+        """Return what `of` returns, without keeping a new strategy."""
         if isinstance(given, Strategy):
             return given
-        strategy = as_strategy(given)
-        return self._by_settings.setdefault(repr(strategy), strategy)
+        strategy = self._strategies.get(repr(given)) or as_strategy(given)
+        return self._strategies.get(repr(strategy), strategy)

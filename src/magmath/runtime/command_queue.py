@@ -412,7 +412,8 @@ class CommandQueue:
     def _raise_failure(self) -> None:
         """Raise the first failure after it is known whether the workers can continue; close the
         pool if they cannot."""
-        outcome = self._failing.outcome() if self._failing else Outcome.UNKNOWN
+        pending = self._pending.values()
+        outcome = self._failing.outcome(pending) if self._failing else Outcome.UNKNOWN
         if outcome is Outcome.UNKNOWN:
             return
         error = self._failing.first_error()

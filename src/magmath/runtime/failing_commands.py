@@ -8,7 +8,9 @@ for the failed ones.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Final, final
 
 from magmath.runtime.failures import exception_from
@@ -16,7 +18,8 @@ from magmath.runtime.messages import Failure
 from magmath.runtime.run_handle import PendingCommand
 
 FAILURE_GRACE: Final = 2.0
-"""Seconds to wait, after a worker has failed, for the same failure of all others."""
+"""Seconds to wait, after a worker has failed, for the same failure of all others, from the moment
+when they execute the command."""
 
 
 @final
@@ -55,9 +58,16 @@ class FailingCommands:
         """Wait longer for other failures: this process, and the workers, were stopped."""
         self._since += seconds
 
-    def outcome(self) -> Outcome:
-        """Return the consequence of the failure of the first command."""
+    def outcome(self, pending: Iterable[PendingCommand]) -> Outcome:
+        """Return the consequence of the failure of the first command.
+
+        `pending`: the commands whose replies are missing, in order. The grace begins when those
+        before the failing one have all replies of the other workers, which may be late.
+        """
         first = self._commands[0]
+        earlier = takewhile(lambda x: x.ticket < first.ticket, pending)
+        if any(not first.waiting.isdisjoint(x.waiting) for x in earlier):
+            self._since = time.monotonic()
         continues = first.is_independent or first.is_in_step
         if continues or first.has_uniform_failure:
             if first.waiting:

@@ -134,9 +134,9 @@ class _Call:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        shell = shlex.split(remote_shell())
-        options = _SSH_OPTIONS if os.path.basename(shell[0]) == "ssh" else ()
-        command = [*shell, *options, "-x", name, f"test -x {shlex.quote(sys.executable)}"]
+        shell = remote_shell()
+        options = _SSH_OPTIONS if os.path.basename(shell) == "ssh" else ()
+        command = [shell, *options, "-x", name, f"test -x {shlex.quote(sys.executable)}"]
         self._output: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `end`)
         try:
             self._process = subprocess.Popen(
@@ -149,8 +149,9 @@ class _Call:
         except OSError as error:
             self._output.close()
             raise WorkerError(
-                f"init: the remote shell {shell[0]!r} could not be started: {error.strerror}; "
-                f"install ssh, or name another program in {REMOTE_SHELL}"
+                f"init: the remote shell {shell!r} could not be started: {error.strerror}; "
+                f"install ssh, or name another program in {REMOTE_SHELL}, without arguments: a "
+                f"script may add them"
             ) from error
 
     def failure(self, deadline: float) -> str | None:

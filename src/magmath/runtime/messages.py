@@ -110,7 +110,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     """True if worker 0 sends `Progress`, in a run of several steps."""
     timed: bool = False
     """True if each instruction is timed; every worker then replies with `Values`."""
-    asynchronous: bool = False
+    concurrent: bool = False
     """True if a program that only moves data runs concurrently with later commands: the workers
     reply when it has started, and wait for it when its outputs are used."""
     released: list[Natural] = []

@@ -7,7 +7,7 @@ The workers store the data; a `CommandQueue` sends them commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import count
 from typing import Any, Final, NamedTuple, final
 
@@ -17,7 +17,7 @@ import torch
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.thread_placement import release_threads
 from magmath.core.type_aliases import Number
-from magmath.errors import LayoutError, WorkerError
+from magmath.errors import LayoutError, WorkerError, WorkerLost
 from magmath.files.formats import StorageSpec
 from magmath.layout import Layout, Mesh
 from magmath.program.instructions import Program
@@ -278,7 +278,12 @@ class Pool:
             )
         program_id = next(self._ids)
         command = messages.Define(self._queue.next_ticket(), program_id)
-        self._queue.submit(command, payloads=[program])
+        try:
+            self._queue.submit(command, payloads=[program])
+        except BaseException:  # Ctrl-C, or an earlier failure, after it was sent
+            with suppress(WorkerLost):
+                self._queue.notify(messages.Forget(program_id))
+            raise
         results = [program.slots[output] for output in program.outputs]
         self._programs[program_id] = _DefinedProgram(
             program,
@@ -301,14 +306,14 @@ class Pool:
         wait: bool = False,
         progress: ProgressCallback | None = None,
         timed: bool = False,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> RunHandle:
         """Run a program `steps` times on arrays, asynchronously unless `wait`.
 
         Donated inputs (`Program.donated`) are invalid afterwards. `progress` is called while the
         pool waits for a run of several steps: within `RunHandle.values` or any other waiting call.
         A `timed` run executes its steps one instruction at a time and fills `RunHandle.timings`. An
-        `asynchronous` run of a program that only moves data overlaps later runs, until one of them
+        `concurrent` run of a program that only moves data overlaps later runs, until one of them
         uses its outputs.
         """
         self._queue.check_open()
@@ -324,13 +329,13 @@ class Pool:
         outputs = [next(self._ids) for _ in defined.results]
         registry.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
-            self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
+            self._queue, outputs, steps, progress, defined.program, concurrent and not timed
         )
         try:
             if self.is_inline and steps == 1 and not timed:
                 run.finish(self._queue.run(program_id, inputs, outputs, scalars), 1)
             else:
-                self._send_run(run, program_id, inputs, scalars, timed, asynchronous)
+                self._send_run(run, program_id, inputs, scalars, timed, concurrent)
             for donor in defined.donors:
                 registry.known.pop(inputs[donor], None)
             if wait:
@@ -380,7 +385,7 @@ class Pool:
         inputs: Sequence[int],
         scalars: Sequence[Number],
         timed: bool,
-        asynchronous: bool,
+        concurrent: bool,
     ) -> None:
         """Send a run to the workers."""
         encoded, report = messages.encode_scalars(list(scalars)), run.progress is not None
@@ -394,7 +399,7 @@ class Pool:
             run.steps,
             report,
             timed,
-            asynchronous,
+            concurrent,
         )
         self._queue.submit(command, run=run)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
-from magmath.errors import ProtocolError
+from magmath.errors import ProtocolError, WorkerLost
 from magmath.runtime import messages
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Failure, Reply
@@ -45,7 +45,7 @@ class RunHandle:
     __slots__ = (
         "_emitted",
         "_queue",
-        "asynchronous",
+        "concurrent",
         "error",
         "outputs",
         "pending",
@@ -63,7 +63,7 @@ class RunHandle:
         steps: int,
         progress: ProgressCallback | None,
         program: Program | None = None,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> None:
         self.outputs = outputs
         self.steps = steps
@@ -73,7 +73,7 @@ class RunHandle:
         """The exception that `progress` raised."""
         self.pending: PendingCommand | None = None
         self.program = program
-        self.asynchronous = asynchronous
+        self.concurrent = concurrent
         """True if it may overlap later runs; `values` then waits for its start only."""
         self.timings: dict[int, RunTiming] = {}
         """For a timed run, by worker."""
@@ -89,11 +89,20 @@ class RunHandle:
 
     @property
     def taken_steps(self) -> int:
-        """The steps whose results variables keep: 0 for a run that has failed or does not answer,
-        after which they have the values from before it."""
+        """The steps whose results variables keep: 0 for a run that has failed, after which they
+        have the values from before it, and for one that goes on (`wait_for_steps`)."""
         if self.pending is not None and (self.is_pending or self.pending.failures):
             return 0
         return self.steps
+
+    def wait_for_steps(self) -> int:
+        """Wait for the end of the run; return the steps whose results variables keep, 0 if the
+        workers were lost."""
+        try:
+            self.wait_ignoring_failures()
+        except WorkerLost:
+            return 0
+        return self.taken_steps
 
     @property
     def can_be_abandoned(self) -> bool:

@@ -360,23 +360,23 @@ class Worker:
         scalars = messages.decode_scalars(command.scalars)
         if command.timed:
             return self._run_timed(command, scalars), None
-        if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
+        if command.concurrent and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
-        stopped_at = command.steps
+        taken, is_stopped = command.steps, False
 
         def poll(steps: int, values: list[float]) -> bool:
-            nonlocal stopped_at
-            stop = self.poll(command, steps, values)
-            if stop:
-                stopped_at = steps
-            return stop
+            nonlocal taken, is_stopped
+            is_stopped = self.poll(command, steps, values) or is_stopped
+            if is_stopped:
+                taken = steps  # perhaps again: steps that have begun elsewhere are completed
+            return is_stopped
 
         several = poll if command.steps > 1 else None
         values = self.run(
             command.program_id, command.inputs, command.outputs, scalars, command.steps, several
         )
-        return self._run_reply(command, values, stopped_at)
+        return self._run_reply(command, values, taken)
 
     def _run_reply(self, command: messages.Run, values: list[float], steps: int) -> ReplyWithData:
         """Return the reply to a run: worker 0 sends the values."""

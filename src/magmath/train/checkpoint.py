@@ -34,7 +34,7 @@ from magmath.train.state_tree import decode_state, encode_state
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
-FORMAT = 2  # the version of the metadata, which each change of their content increases
+FORMAT = 3  # the version of the metadata, which each change of their content increases
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 _OUTSIDE, _HISTORY = "outside/", "history"
@@ -121,6 +121,7 @@ class Checkpoint:
             "epochs": trainer.epochs_done,
             "seed": stream.seed,
             "next_stream": stream.next,
+            "strategy": trainer.prepare_strategy()[0].label,
             "optimizer": type(trainer.optimizer).__name__,
             "optimizer_steps": trainer.optimizer.steps,
             "learning_rate": None if callable(rate) else float(rate),
@@ -166,7 +167,7 @@ class Checkpoint:
             **{_STRATEGY + name: v for name, v in strategy.state(training).items()},
             **{_LOSS_SCALE + name: v for name, v in self._loss_scale_state().items()},
         }
-        self._check_fits(tensors, variables, strategy, content["optimizer"])
+        self._check_fits(tensors, variables, strategy, content)
         schedules, callbacks = [
             {name: decode_state(state, tensors) for name, state in content[kind].items()}
             for kind in ("schedules", "callbacks")
@@ -220,9 +221,10 @@ class Checkpoint:
         tensors: Mapping[str, Any],
         variables: Mapping[str, Variable],
         strategy: Strategy,
-        optimizer: str,
+        content: Mapping[str, Any],
     ) -> None:
-        """Raise WeightsError if the arrays of a checkpoint are not those of this training."""
+        """Raise WeightsError if the arrays of a checkpoint, with this metadata, are not those of
+        this training."""
 
         def saved(prefix: str) -> dict[str, Shape]:
             return {k: tuple(v.shape) for k, v in tensors.items() if k.startswith(prefix)}
@@ -233,8 +235,10 @@ class Checkpoint:
         if own(_STRATEGY) != saved(_STRATEGY):
             raise WeightsError(
                 f"fit: the checkpoint {self.path} belongs to another strategy than "
-                f"{strategy.label}; give the same strategy, or another folder"
+                f"{strategy.label}, to {content['strategy']}; give the same strategy, or another "
+                f"folder"
             )
+        optimizer = content["optimizer"]
         own_class = type(self._trainer.optimizer).__name__
         if own_class != optimizer or own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
             raise WeightsError(

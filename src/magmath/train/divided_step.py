@@ -48,6 +48,7 @@ class DividedStep:
         self._programs = SubgraphPrograms(roots[count:], (), compile, variables, assigned)
         self.completed = 0
         """The number of steps that the last run has taken, also if it was stopped or has failed."""
+        self.unfinished: None = None  # each step is several runs, and counted when they are started
 
     def run(
         self,

@@ -406,7 +406,8 @@ class TrainingStep:
         """Run several steps with batches of this size from these operands, with one message; return
         the values that the steps emit, in order.
 
-        The optimizer counts the steps: of a run that is stopped or fails, those that it has taken.
+        The optimizer counts the steps: of a run that is stopped or fails, those that it has taken,
+        of one that goes on after Ctrl-C, those that it will have taken.
         """
         kind = samples_per_step, exchanges
         operands = dict(zip(self._placeholders[kind], data, strict=True))
@@ -415,7 +416,7 @@ class TrainingStep:
         try:
             emitted = programs.run(operands, numbers, self._done, steps, progress)
         finally:
-            self._optimizer.advance(programs.completed)
+            self._optimizer.advance(programs.completed, programs.unfinished)
         if samples_per_step == self.batch_size:
             self._done += steps
         return emitted

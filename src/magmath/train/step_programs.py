@@ -14,6 +14,7 @@ from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
+from magmath.optim.step_count import UnfinishedRun
 from magmath.transform.subgraph_programs import RepeatedProgram
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ class StepPrograms(Protocol):
 
     @property
     def completed(self) -> int:
-        """The number of steps that the last run has taken, also if it was stopped or has failed."""
+        """The number of steps that the last run has taken, also if it was stopped or has failed; 0
+        if it goes on."""
+
+    @property
+    def unfinished(self) -> UnfinishedRun | None:
+        """The last run, if it goes on after Ctrl-C until the end of a step."""
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of a step, in order."""
@@ -96,8 +102,14 @@ class SingleProgram:
 
     @property
     def completed(self) -> int:
-        """The number of steps that the last run has taken, also if it was stopped or has failed."""
+        """The number of steps that the last run has taken, also if it was stopped or has failed; 0
+        if it goes on."""
         return 0 if self._last is None else self._last.taken_steps
+
+    @property
+    def unfinished(self) -> UnfinishedRun | None:
+        """The last run, if it goes on after Ctrl-C until the end of a step."""
+        return self._last if self._last is not None and self._last.is_pending else None
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a step runs once."""

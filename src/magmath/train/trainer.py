@@ -253,7 +253,8 @@ class Trainer(metaclass=KeywordHints):
 
         Raises DataError for labels out of range or lengths that differ, NonFiniteLoss, with the
         step number, if the loss becomes nan or infinite. Ctrl-C stops between steps: parameters and
-        `history` keep the results of the completed steps.
+        `history` keep the results of the completed steps. It does not wait for a step that goes on
+        for more than 5 s: `history` lacks that, parameters and the count of the optimizer do not.
         """
         request = FitRequest.of(x, y, self.callbacks, **options)
         metric_functions(self.metrics or ())
@@ -323,7 +324,9 @@ class Trainer(metaclass=KeywordHints):
         for the values of the checkpoint."""
         variables = [v for step in self._steps.values() for v in step.outside_variables]
         variables += [*self.module.parameters(), *self.module.buffers()]
+        strategies = self._strategies  # whose numbers of replicas are those of the checkpoint
         self._forget_pool()
+        self._strategies = strategies
         for v in variables:
             v.assign(zeros(v.shape, dtype=v.dtype))
 
@@ -444,10 +447,12 @@ class Trainer(metaclass=KeywordHints):
         return self.step
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
-        """Return a step for the data of the last `fit` under another strategy."""
+        """Return a step for the data of the last `fit` under another strategy, whose variables go
+        with the step unless the trainer has used it."""
         last_feed = self._last_feed
         assert last_feed is not None
-        feed, settings = last_feed, replace(last.settings, strategy=self._strategies.of(strategy))
+        shown = self._strategies.known_or_new(strategy)
+        feed, settings = last_feed, replace(last.settings, strategy=shown)
         if isinstance(feed, ResidentFeed):
             feed = feed.divided(settings.strategy.batch_multiple)
         step = TrainingStep(self.module, self.loss, self.optimizer, feed, settings, self._stream)

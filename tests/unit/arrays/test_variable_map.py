@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 
 import pytest
 
@@ -29,3 +30,19 @@ def test_values_end_with_their_variable() -> None:
         assert len(identities) < 20  # some variables had the identity of a deleted one
         assert values[kept] == -1
         assert kept not in pickle.loads(pickle.dumps(values))
+
+
+def test_a_value_is_deleted_with_its_variable() -> None:
+    class Value:
+        pass
+
+    with current("inline"):
+        values: VariableMap[Value] = VariableMap()
+        v, first, second = mm.variable("v", 0.0), Value(), Value()
+        references = weakref.ref(first), weakref.ref(second)
+        values[v] = first
+        values[v] = second
+        del first, second
+        assert [x() is None for x in references] == [True, False]
+        del v
+        assert references[1]() is None

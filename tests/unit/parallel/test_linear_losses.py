@@ -47,6 +47,7 @@ LINEAR: dict[str, Loss] = {
 }
 OTHERS: dict[str, Loss] = {
     "root": lambda o: mm.sqrt(mm.mean(o**2)),
+    "quotients of columns": lambda o: mm.sum(mm.sum(o, axis=0) / mm.sum(o**2, axis=0)),
     "product": lambda o: mm.mean(o) * mm.sum(o),
     "sums of columns": lambda o: mm.sum(mm.sum(o, axis=0) ** 2),
     "centred": lambda o: mm.sum((o - mm.mean(o, axis=0)) ** 2),

@@ -33,10 +33,13 @@ class VariableMap(Generic[MappedValue]):
         return value
 
     def __setitem__(self, v: Variable, value: MappedValue) -> None:
-        deleted = [key for key, (owner, _) in self._entries.items() if owner() is None]
-        for key in deleted:
-            del self._entries[key]
-        self._entries[id(v)] = ref(v), value
+        entries, key = self._entries, id(v)
+
+        def remove(owner: ref[Variable]) -> None:
+            if key in entries and entries[key][0] is owner:
+                del entries[key]
+
+        entries[key] = ref(v, remove), value
 
     def __contains__(self, v: Variable) -> bool:
         return self.find(v) is not None

@@ -45,17 +45,17 @@ class RedistributedCopies:
                 new[leaf] = leaf_of(copy)
         return graph.substituted(new) if new else graph
 
-    def leaf(self, node: Node, *, asynchronous: bool = False) -> Node:
+    def leaf(self, node: Node, *, concurrent: bool = False) -> Node:
         """Return the leaf of a copy of an array in another layout: a cached copy or a new one.
 
-        With `asynchronous`, the workers make a new copy concurrently with their next commands.
+        With `concurrent`, the workers make a new copy concurrently with their next commands.
         """
         source, layout = remote_array_of(node.inputs[0]), layout_of(node)
         copy = self._cache.find(source, layout)
         if copy is None:
             graph = pending_graph(Graph((node,)))
             compiled = self._programs.program_of(graph)
-            (copy,), _ = self._runs.run(compiled, graph.leaves, asynchronous=asynchronous)
+            (copy,), _ = self._runs.run(compiled, graph.leaves, concurrent=concurrent)
             if self._programs.environment.workers > 1:
                 self._cache.keep(source, layout, copy, self._runs.pool.array_bytes)
         leaf = leaf_of(copy)

@@ -1,7 +1,7 @@
 """The runs of programs on one pool: they are started, waited for, and repeated if abandoned.
 
-A run is asynchronous: the arrays of its outputs exist at once, and later runs may read them. The
-workers do all runs in order, so what waits for all of them waits for the last one.
+`run` does not wait for the workers: the arrays of the outputs exist at once, and later runs may
+read them. The workers do all runs in order, so what waits for all of them waits for the last one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProgramRuns:
         *,
         steps: int = 1,
         progress: ProgressCallback | None = None,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on the data of `leaves`; return the data of the outputs and the run.
 
@@ -57,7 +57,7 @@ class ProgramRuns:
         operands = [remote_array_of(leaves[i]) for i in compiled.inputs]
         scalars = [leaves[i].value for i in compiled.scalars]
         return self.start(
-            compiled, operands, scalars, steps=steps, progress=progress, asynchronous=asynchronous
+            compiled, operands, scalars, steps=steps, progress=progress, concurrent=concurrent
         )
 
     def start(
@@ -68,7 +68,7 @@ class ProgramRuns:
         *,
         steps: int = 1,
         progress: ProgressCallback | None = None,
-        asynchronous: bool = False,
+        concurrent: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on its input arrays and scalars, in order; return the data of the outputs
         and the run, as `run`."""
@@ -84,7 +84,7 @@ class ProgramRuns:
             steps=steps,
             progress=progress,
             timed=timed,
-            asynchronous=asynchronous,
+            concurrent=concurrent,
         )
         self._last = run
         if not self.pool.is_inline and compiled.can_fail(scalars):
