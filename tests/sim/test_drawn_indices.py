@@ -54,6 +54,7 @@ OUT_OF_RANGE: dict[str, Callable[[], Any]] = {
     "floor of uniform": lambda: (mm.random.random(40) * (N + 2)).astype(int),
     "sum": lambda: mm.random.integers(0, N, 40) + 1,
     "product that overflows": lambda: mm.random.integers(0, 2**62, 4) * 4 + N,
+    "truth values": lambda: mm.random.integers(-1, 2, 40).astype(bool).astype(int) * 20 - 20,
     "unknown": lambda: mm.random.poisson(50.0, 40),
 }
 """Expressions some of whose values are, or may be, no positions of such an axis."""

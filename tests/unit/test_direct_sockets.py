@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from magmath.runtime.direct_socket import (
     DirectSocket,
     Frames,
     connect,
-    wait_for_room,
 )
 from magmath.runtime.process import SocketPort
 from magmath.runtime.transport.worker_messages import WorkerMessages
@@ -30,12 +30,16 @@ IDENTITIES = {f"secret:{rank}".encode(): rank for rank in range(WORKERS)}
 SIZES = (0, 1, 100, MAX_BYTES - 8, MAX_BYTES, MAX_BYTES + 1, 300_000)
 
 
+def _never(frames: Frames) -> None:
+    raise AssertionError("a small message went through ZeroMQ")
+
+
 class _Echo(threading.Thread):
     """A worker that sends every message back; None of a single frame `stop`."""
 
     def __init__(self, address: str, directory: str, identity: str, is_direct: bool) -> None:
         super().__init__(daemon=True)
-        self.dealer = zmq.Context.instance().socket(zmq.DEALER)
+        self.dealer: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self.dealer.routing_id = identity.encode()
         self.dealer.connect(address)
         self.port = SocketPort(self.dealer)
@@ -53,15 +57,22 @@ class _Echo(threading.Thread):
             if self.port.direct is None:
                 self.dealer.send_multipart(frames)
             else:
-                self.port.direct.send(frames, self.dealer.send_multipart, wait_for_room)
+                self.port.direct.send(frames, self.dealer.send_multipart)
         self.dealer.close(linger=1000)
         if self.port.direct is not None:
             self.port.direct.close()
 
 
-@pytest.fixture(params=["direct", "some", "none"])
-def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerMessages]:
-    """The controller's end of connections to echoing workers, all of which have said hello."""
+@pytest.fixture(params=["direct", "small", "some", "none"])
+def messages(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WorkerMessages]:
+    """The controller's end of connections to echoing workers, all of which have said hello.
+
+    "direct": with direct sockets, "small": with small buffers, "some": one of the workers has one.
+    """
+    if request.param == "small":
+        monkeypatch.setattr(direct_socket, "_BUFFER_BYTES", 1 << 15)
     context = zmq.Context()
     router, address = context.socket(zmq.ROUTER), f"ipc://{tmp_path}/controller"
     router.set_hwm(0)
@@ -73,11 +84,11 @@ def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerM
             address,
             str(tmp_path),
             identity.decode(),
-            request.param == "direct" or (request.param == "some" and rank == 1),
+            request.param in ("direct", "small") or (request.param == "some" and rank == 1),
         )
         for identity, rank in IDENTITIES.items()
     ]
-    greetings = set()
+    greetings: set[int] = set()
     while len(greetings) < WORKERS:
         made.wait(0.1)
         while (received := made.next()) is not None:
@@ -103,7 +114,7 @@ def _message(rng: random.Random, number: int) -> Frames:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_messages_come_back_whole_and_in_order(messages: WorkerMessages, seed: int) -> None:
-    """Some are sent while replies are unread, more than the buffers hold."""
+    """Some are sent while replies are unread; more than small buffers hold."""
     rng = random.Random(seed)
     sent: dict[int, list[Frames]] = {rank: [] for rank in range(WORKERS)}
     received: dict[int, list[Frames]] = {rank: [] for rank in range(WORKERS)}
@@ -114,7 +125,8 @@ def test_messages_come_back_whole_and_in_order(messages: WorkerMessages, seed: i
         while rng.random() < 0.2 and (reply := messages.next()) is not None:
             assert reply.rank is not None
             received[reply.rank].append(reply.frames)
-    while sum(map(len, received.values())) < 900:
+    deadline = time.monotonic() + 60
+    while sum(map(len, received.values())) < 900 and time.monotonic() < deadline:
         messages.wait(0.1)
         while (reply := messages.next()) is not None:
             assert reply.rank is not None
@@ -132,31 +144,51 @@ def pair() -> Iterator[tuple[DirectSocket, DirectSocket]]:
     other.close()
 
 
-def test_full_buffers_wait_for_the_reader(pair: tuple[DirectSocket, DirectSocket]) -> None:
+def test_no_message_waits_for_the_reader(pair: tuple[DirectSocket, DirectSocket]) -> None:
+    """More than the buffers hold is sent before the other end reads."""
     one, other = pair
-    numbers: list[int] = []
+    for number in range(9000):
+        one.send([number.to_bytes(4, "little"), bytes(900)], _never)
+    assert one._sender is not None
+    numbers = []
+    for _ in range(9000):
+        frames = other.receive(lambda: None, wait=True)
+        assert frames is not None
+        numbers.append(int.from_bytes(frames[0], "little"))
+    assert numbers == [*range(9000)]
+    one.send([b"last"], _never)
+    frames = other.receive(lambda: None, wait=True)
+    assert frames is not None
+    assert bytes(frames[0]) == b"last"
 
-    def read() -> None:
-        while len(numbers) < 3000:
-            frames = other.receive(lambda: None, wait=True)
-            assert frames is not None
-            numbers.append(int.from_bytes(frames[0], "little"))
 
-    reader = threading.Thread(target=read, daemon=True)
-    for number in range(3000):
-        one.send([number.to_bytes(4, "little"), bytes(900)], pytest.fail, _started(reader))
-    _started(reader)(one)
-    reader.join(20)
-    assert numbers == [*range(3000)]
+@pytest.mark.parametrize("closes_first", [False, True])
+def test_a_full_connection_can_be_closed(
+    pair: tuple[DirectSocket, DirectSocket], closes_first: bool
+) -> None:
+    one, other = pair
+    for _ in range(9000):
+        one.send([bytes(900)], _never)
+    sender = one._sender
+    assert sender is not None
+    (other if closes_first else one).close()
+    sender.join(10)
+    assert not sender.is_alive()
 
 
-def _started(thread: threading.Thread) -> Any:
-    def wait(full: DirectSocket) -> None:
-        if thread.ident is None:
-            thread.start()
-        wait_for_room(full)
-
-    return wait
+def test_held_messages_are_one_packet(pair: tuple[DirectSocket, DirectSocket]) -> None:
+    one, other = pair
+    large: list[Frames] = []
+    sent: list[Frames] = [[b"a"], [b"b", b"payload"], [bytes(MAX_BYTES + 1)], [b"c", b""], [b"d"]]
+    for frames in sent:
+        assert not other.has_messages
+        assert other.receive(lambda: None) is None
+        one.send(frames, large.append, hold=frames is not sent[-1])
+    received = [other.receive(lambda: large.pop() if large else None) for _ in sent]
+    assert [[*map(bytes, x or ())] for x in received] == sent
+    for _ in range(10):  # too many for one packet
+        one.send([bytes(MAX_BYTES)], _never, hold=True)
+    assert other.receive(lambda: None) is not None
 
 
 def test_messages_after_the_end_come_from_zeromq_alone(
@@ -164,8 +196,8 @@ def test_messages_after_the_end_come_from_zeromq_alone(
 ) -> None:
     one, other = pair
     large: list[Frames] = [[b"first"], [b"last"]]
-    other.send([bytes(MAX_BYTES + 1)], lambda frames: None, wait_for_room)
-    other.send([b"second"], pytest.fail, wait_for_room)
+    other.send([bytes(MAX_BYTES + 1)], lambda frames: None)
+    other.send([b"second"], _never)
     other.close()
 
     def receive_large() -> Frames | None:
@@ -175,7 +207,38 @@ def test_messages_after_the_end_come_from_zeromq_alone(
     assert [x and bytes(x[0]) for x in received] == [b"first", b"second", b"last", None]
     assert one.has_ended
     with pytest.raises(OSError):  # noqa: PT011
-        one.send([b"x"], pytest.fail, wait_for_room)
+        one.send([b"x"], _never)
+
+
+def test_the_last_messages_of_an_end_that_has_read_nothing_arrive(
+    pair: tuple[DirectSocket, DirectSocket],
+) -> None:
+    one, other = pair
+    one.send([b"unread"], _never)
+    other.send([b"failure"], _never)
+    other.close()
+    frames = one.receive(lambda: None)
+    assert frames is not None
+    assert bytes(frames[0]) == b"failure"
+    assert one.receive(lambda: None) is None
+    assert one.has_ended
+
+
+def test_a_poll_does_not_wait_for_a_large_message(
+    pair: tuple[DirectSocket, DirectSocket],
+) -> None:
+    one, other = pair
+    other.send([bytes(MAX_BYTES + 1)], lambda frames: None)
+    other.send([b"next"], _never)
+    context = zmq.Context()
+    port = SocketPort(context.socket(zmq.DEALER))
+    port.direct = one
+    assert port.frames(wait=False) is None
+    assert one.receive(lambda: [b"large"]) == [b"large"]
+    frames = port.frames(wait=False)
+    assert frames is not None
+    assert bytes(frames[0]) == b"next"
+    context.destroy(linger=0)
 
 
 def test_strangers_are_not_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +255,7 @@ def test_strangers_are_not_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         messages.use_direct_socket(rank)
     assert own is not None
     assert stranger is not None
-    own.send([b"x"], pytest.fail, wait_for_room)
+    own.send([b"x"], _never)
     messages.wait(1.0)
     received = messages.next()
     assert received is not None

@@ -228,6 +228,8 @@ def _range_of_remainder(ranges: Ranges) -> Range | None:
 
 def _converted(range_: Range | None, dtype: DType) -> Range | None:
     """Return the range of values that are converted to another type, if it has all of them."""
+    if dtype.kind == "bool":
+        return np.asarray(False), np.asarray(True)
     if range_ is None or not _can_represent(range_, dtype):
         return None
     low, high = (x.astype(numpy_name(dtype)) for x in range_)
@@ -242,6 +244,8 @@ def _range_of_monotonic(
     if len(known) < len(ranges):
         return None
     corners = [*product(*known)]
+    if dtype.kind == "complex" or any(x.dtype.kind == "c" for corner in corners for x in corner):
+        return None
     estimates = [np.float64(reference(*map(float, x), **attributes)) for x in corners]
     if not _can_represent(estimates, dtype):
         return None
@@ -250,9 +254,9 @@ def _range_of_monotonic(
 
 
 def _can_represent(values: Sequence[Any], dtype: DType) -> bool:
-    """Return False for values of which an integer type may lack one."""
+    """Return False for values of which an integer type may lack one, and for infinity and nan."""
     if not dtype.is_integer:
-        return True
+        return all(map(np.isfinite, values))
     least, largest = integer_bounds(dtype)
     least, largest = max(least, -_MAX_INTEGER), min(largest, _MAX_INTEGER)
     return all(least <= x <= largest for x in values)

@@ -303,8 +303,15 @@ class CommandQueue:
         self.check_open()
         try:
             if self._released and isinstance(command, messages.Run):
-                command = msgspec.structs.replace(command, released=self._take_released())
-            elif self._released:
+                released = self._take_released()
+                try:
+                    run = msgspec.structs.replace(command, released=released)
+                    self._transport.send(run, ranks, payloads)
+                except Exception:
+                    self._released.extend(released)
+                    raise
+                return
+            if self._released:
                 self._transport.send(messages.Free(self._take_released()), self._all_ranks)
             self._transport.send(command, ranks, payloads)
         except WorkerLost as lost:

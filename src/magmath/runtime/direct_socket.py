@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -34,19 +35,23 @@ _IDENTITY_SECONDS: Final = 5.0
 
 @final
 class DirectSocket:
-    """One end of a connection: `send` and `receive` of messages of one or two frames. Messages that
-    are held are sent in one packet with the next one, so they wake the receiver once.
+    """One end of a connection: `send` and `receive` of messages of one or two frames.
 
-    If the other end has closed it, messages are expected from ZeroMQ alone, whose connection has
-    ended with it, and reports that.
+    Messages that are held are sent in one packet with the next one, so they wake the receiver once.
+    No message waits for the other end: what its buffer has no room for is sent by a thread. If the
+    other end has closed the connection, messages are expected from ZeroMQ alone, whose connection
+    has ended with it, and reports that.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._received: deque[Frames | None] = deque()
         """Messages of the last packet; None for one that ZeroMQ brings."""
-        self._held: list[bytes | memoryview] = []
-        self._held_bytes = 0
+        self._held = b""
+        self._unsent: deque[bytes] = deque()
+        self._sender: threading.Thread | None = None
+        """The thread that sends the packets `unsent`, while there are any."""
+        self._lock = threading.Lock()
         self.has_ended = False
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
@@ -61,40 +66,56 @@ class DirectSocket:
         return self._connection.fileno()
 
     def send(
-        self,
-        frames: Frames,
-        send_large: Callable[[Frames], object],
-        wait_for_room: Callable[[DirectSocket], object],
-        *,
-        hold: bool = False,
+        self, frames: Frames, send_large: Callable[[Frames], object], *, hold: bool = False
     ) -> None:
         """Send a message; a large one by `send_large`.
 
-        wait_for_room  called if the buffer is full; it returns when the other end may have read a
-                       message
-        hold           send it with the next one, which follows soon, unless there are many
+        hold  send it with the next one, which follows soon, unless there are many
 
         Raises OSError if the other end has closed the connection.
         """
-        size = sum(map(len, frames))
-        if len(frames) > 2 or size > MAX_BYTES:
+        if len(frames) > 2 or sum(map(len, frames)) > MAX_BYTES:
             send_large(frames)
-            size = 0
-            self._held.append(_MARK)
+            self._held += _MARK
         else:
             sizes = len(frames[0]), len(frames[1]) if len(frames) == 2 else 0
-            self._held += _HEADER.pack(len(frames), *sizes), *frames
-        self._held_bytes += _HEADER.size + size
-        if hold and self._held_bytes + _HEADER.size + MAX_BYTES <= MAX_PACKET:
+            self._held += b"".join((_HEADER.pack(len(frames), *sizes), *frames))
+        if hold and len(self._held) + _HEADER.size + MAX_BYTES <= MAX_PACKET:
             return
-        parts, self._held, self._held_bytes = self._held, [], 0
-        while True:
-            try:
-                self._connection.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except BlockingIOError:
-                wait_for_room(self)
-            else:
+        packet, self._held = self._held, b""
+        with self._lock:
+            if self._sender is None and self._has_sent(packet):
                 return
+            self._unsent.append(packet)
+            if self._sender is None:
+                self._sender = threading.Thread(
+                    target=self._send_rest, name="magmath-send", daemon=True
+                )
+                self._sender.start()
+
+    def _has_sent(self, packet: bytes) -> bool:
+        """Send a packet; return False if there is no room for it."""
+        try:
+            self._connection.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _send_rest(self) -> None:
+        """Send the packets for which there was no room, in order."""
+        room = select.poll()
+        room.register(self._connection, select.POLLOUT)
+        while True:
+            room.poll()
+            with self._lock:
+                try:
+                    while self._unsent and self._has_sent(self._unsent[0]):
+                        self._unsent.popleft()
+                except OSError:  # the other end has gone, which ZeroMQ reports
+                    self._unsent.clear()
+                if not self._unsent:
+                    self._sender = None
+                    return
 
     def receive(
         self, receive_large: Callable[[], Frames | None], *, wait: bool = False
@@ -102,15 +123,13 @@ class DirectSocket:
         """Return the next message; None if there is none yet.
 
         receive_large  returns the next message that ZeroMQ brings; None if there is none yet
-        wait           wait for the message
+        wait           wait for the packet that contains the message
         """
         if not (self._received or self.has_ended):
             try:
-                packet = self._connection.recv(MAX_PACKET, 0 if wait else socket.MSG_DONTWAIT)
+                packet = self._packet(0 if wait else socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return None
-            except ConnectionError:
-                packet = b""
             self.has_ended = not packet
             self._received.extend(_messages_of(packet))
         frames = self._received[0] if self._received else None
@@ -120,8 +139,20 @@ class DirectSocket:
             self._received.popleft()
         return frames
 
+    def _packet(self, flags: int) -> bytes:
+        """Return the next packet; nothing if the other end has closed the connection."""
+        try:
+            return self._connection.recv(MAX_PACKET, flags)
+        except ConnectionError:  # once, if it has left packets unread; its own ones follow
+            return self._connection.recv(MAX_PACKET, flags)
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; packets for which there was no room are lost."""
+        sender = self._sender
+        if sender is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            sender.join()
         self._connection.close()
 
 
@@ -134,13 +165,6 @@ def _messages_of(packet: bytes) -> Iterator[Frames | None]:
         frames = view[start + _HEADER.size : middle], view[middle : middle + second]
         yield frames[:count] or None
         start = middle + second
-
-
-def wait_for_room(connection: DirectSocket) -> None:
-    """Wait until a message can be sent."""
-    poll = select.poll()
-    poll.register(connection, select.POLLOUT)
-    poll.poll()
 
 
 def connect(directory: str, identity: str) -> DirectSocket | None:

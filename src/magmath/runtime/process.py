@@ -28,7 +28,7 @@ from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, can_be_gpu
-from magmath.runtime.direct_socket import DirectSocket, Frames, connect, wait_for_room
+from magmath.runtime.direct_socket import DirectSocket, Frames, connect
 from magmath.runtime.executable_program import LoadProgram, load_program
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import expect_heartbeats
@@ -60,7 +60,7 @@ class SocketPort(CommandPort):
     def frames(self, wait: bool) -> Frames | None:
         if self.direct is None:
             return self._dealer_frames(wait)
-        return self.direct.receive(lambda: self._dealer_frames(True), wait=wait)
+        return self.direct.receive(lambda: self._dealer_frames(wait), wait=wait)
 
     def _dealer_frames(self, wait: bool) -> Frames | None:
         try:
@@ -76,7 +76,7 @@ class SocketPort(CommandPort):
         if self.direct is None:
             self._dealer.send_multipart(parts)
         else:
-            self.direct.send(parts, self._dealer.send_multipart, wait_for_room, hold=hold)
+            self.direct.send(parts, self._dealer.send_multipart, hold=hold)
 
 
 def worker_arguments(

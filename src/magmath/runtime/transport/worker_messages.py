@@ -63,7 +63,7 @@ class WorkerMessages:
         if direct is None:
             self._send_by_router(rank, frames)
         else:
-            direct.send(frames, partial(self._send_by_router, rank), self._wait_for_room)
+            direct.send(frames, partial(self._send_by_router, rank))
 
     def _send_by_router(self, rank: int, frames: Frames) -> None:
         self._router.send_multipart([self._identities[rank], *frames])
@@ -136,12 +136,3 @@ class WorkerMessages:
             source = frames[0] if frames else identity
             received = Received(rank, [frame.buffer for frame in frames], source)
             self._of_router.get(-1 if rank is None else rank, self._received).append(received)
-
-    def _wait_for_room(self, full: DirectSocket) -> None:
-        """Wait until a worker has read messages, or one has sent some: it may wait for room too."""
-        self._poller.modify(full.fileno(), zmq.POLLIN | zmq.POLLOUT)
-        self._poller.poll()
-        self._poller.modify(full.fileno(), zmq.POLLIN)
-        self._receive_by_router()
-        for rank, direct in self._direct.items():
-            self._receive_directly(rank, direct)
