@@ -7,13 +7,14 @@ after Ctrl-C ends between two steps; its steps are counted when the number is re
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol, final
 from weakref import WeakKeyDictionary
 
 from magmath.api.creation import variable
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import int64
-from magmath.engine.run_numbers import reserve_for_run
+from magmath.engine.run_numbers import advance, reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.graph import Node
 from magmath.optim.states import is_of_current_pool
@@ -61,9 +62,11 @@ class StepCount:
         self._unfinished.append(run)
 
     def _count_unfinished(self) -> None:
-        while self._unfinished:
-            self.started += self._unfinished[0].wait_for_steps()
-            del self._unfinished[0]
+        for run in [*self._unfinished]:
+            steps = run.wait_for_steps()
+            with suppress(ValueError):  # another thread has counted them
+                self._unfinished.remove(run)
+                advance(self, "started", steps)
 
     def restore(self, count: int) -> None:
         """Continue after this number of steps."""

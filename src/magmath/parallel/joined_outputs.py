@@ -16,6 +16,7 @@ from magmath.api.manipulation import concat, moveaxis, reshape
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.errors import ShapeError
 from magmath.graph import Shape
 
 
@@ -62,5 +63,11 @@ def _merged(stacked: Array, whole: Shape) -> Array:
 
 def _sample_axis(part: Sequence[int], whole: Shape) -> int | None:
     """Return the axis of the samples in the output of a part; None if there is none."""
-    lengths = enumerate(zip(part, whole, strict=False))
-    return next((axis for axis, (m, n) in lengths if m != n), None)
+    axes = [axis for axis, (m, n) in enumerate(zip(part, whole, strict=False)) if m != n]
+    if len(axes) > 1:
+        raise ShapeError(
+            f"outputs: one of shape {whole} depends on the samples in axes {axes}, so those of the "
+            f"parts of a batch, such as {tuple(part)}, cannot be joined; return one with a single "
+            f"axis of samples, or train without accumulate= and replicas"
+        )
+    return axes[0] if axes else None
