@@ -275,6 +275,10 @@ def _convolution(*more):
     return lambda: [mm.nn.Conv2d(8, 3, padding=1), *[layer() for layer in more]]
 
 
+def _dense_moved(move):
+    return lambda: [mm.nn.Dense(8), mm.nn.Lambda(move)]
+
+
 RELU, POOL = lambda: mm.nn.Activation("relu"), lambda: mm.nn.MaxPool2d(3, stride=1, padding=1)
 
 
@@ -290,6 +294,10 @@ RELU, POOL = lambda: mm.nn.Activation("relu"), lambda: mm.nn.MaxPool2d(3, stride
         (_convolution(RELU, POOL), 2),
         (_convolution(mm.nn.BatchNorm, RELU, POOL), 3),
         (lambda: [mm.nn.Residual(mm.nn.Sequential(*_convolution(mm.nn.BatchNorm, RELU)()))], 3),
+        (_dense_moved(lambda x: mm.reshape(mm.reshape(x, (8, 8, 8)), (64, 8))), 1),
+        (_dense_moved(lambda x: mm.permute_dims(mm.permute_dims(x, (1, 0)), (1, 0))), 1),
+        (_dense_moved(lambda x: mm.concat([x[:, 4:], x[:, :4]], axis=1)), 1),
+        (_dense_moved(lambda x: mm.concat([mm.tanh(x[:, 4:]), mm.exp(x[:, :4])], axis=1)), 2),
     ],
 )
 def test_values_that_the_backward_pass_reads_are_kept(block, values):
@@ -302,6 +310,16 @@ def test_values_that_the_backward_pass_reads_are_kept(block, values):
 
     statistics = 4 * 4 * 8  # of the channels, at most four
     assert 0 <= (kept(5) - kept(3)) / 2 - values * 4 * np.prod(shape) <= statistics
+
+
+def test_moved_values_are_kept_where_a_product_reads_them():
+    flat = mm.nn.Sequential(mm.nn.Conv2d(4, 3, padding=1), mm.nn.Flatten(), mm.nn.Dense(3))
+    kept = sum(layer.kept for layer in layer_graph(flat, (8, 3, 6, 6)).layers)
+    assert kept == 4 * 8 * (3 * 36 + 4 * 36 + 3)
+    network = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.MultiheadAttention(8, heads=2))
+    layers = [x for x in layer_graph(network, (2, 16, 8)).layers if x.name != "contract 4"]
+    values = 1 + 1 + 3 + 1 + 1  # input, Dense, queries with keys and values, averages, output
+    assert sum(layer.kept for layer in layers) == values * 4 * 2 * 16 * 8
 
 
 def test_the_output_is_kept_once():

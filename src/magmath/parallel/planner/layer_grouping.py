@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, final
+from typing import Any, Final, final
 
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Graph, Node
@@ -21,6 +21,9 @@ from magmath.nn import mixed_precision
 from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.manipulation import PERMUTE, RESHAPE
+from magmath.ops.slicing import SLICE
 from magmath.parallel.planner.layer_graph import (
     CHANNEL,
     SPACE,
@@ -32,6 +35,9 @@ from magmath.parallel.planner.layer_graph import (
 )
 from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
 from magmath.passes.expand import expand
+
+_REARRANGEMENTS: Final = (RESHAPE, PERMUTE, SLICE, CONCAT)
+"""The operations whose results have elements of operands, each at most once, in other places."""
 
 
 def layer_graph(
@@ -311,31 +317,47 @@ class _Grouping:
         """Return the bytes of the values of a layer that are stored until the backward pass.
 
         They are what other layers and windows read, and what several operations read, as in a
-        normalization. Element-wise operations on such values are computed again.
+        normalization. Element-wise operations on such values are computed again, and of a value
+        and its rearrangements only those that such operations read are stored.
         """
         kept: set[Node] = set()
         known: set[Node] = set()
         for node in draft.members:
-            operands = [x for x in node.inputs if self._layer.get(x) is draft]
-            if (
-                node is not draft.anchor
-                and node.operation.is_elementwise
-                and all(x in known or x.size < node.size for x in operands)
-            ):
+            if node is not draft.anchor and self._is_computed_again(node, draft, known):
                 known.add(node)
-            has_several_readers = len(self._readers.get(node, ())) > 1
+            has_several_readers = len(self._readers_of_elements(node, draft)) > 1
             if self._is_read_whole(node, draft) or (has_several_readers and node not in known):
                 kept.add(node)
             known |= kept
         return sum(node.nbytes for node in kept)
 
+    def _is_computed_again(self, node: Node, draft: _Draft, known: set[Node]) -> bool:
+        """Return True for an operation on known values of a layer that takes little time."""
+        operands = [x for x in node.inputs if self._layer.get(x) is draft]
+        if node.operation in _REARRANGEMENTS:
+            return known.issuperset(operands)
+        return node.operation.is_elementwise and all(
+            x in known or x.size < node.size for x in operands
+        )
+
+    def _readers_of_elements(self, node: Node, draft: _Draft) -> list[Node]:
+        """Return the operations of a layer that read a value, as it is or rearranged."""
+        readers = []
+        for x in self._readers.get(node, ()):
+            if x.operation in _REARRANGEMENTS:
+                readers += self._readers_of_elements(x, draft)
+            elif self._layer[x] is draft:
+                readers.append(x)
+        return readers
+
     def _is_read_whole(self, node: Node, draft: _Draft) -> bool:
-        """Return True for a value that another layer or the loss reads, or an operation that reads
-        several of its elements for one of its own and does not sum."""
+        """Return True for a value that another layer or the loss reads, or an operation that is not
+        element-wise and does not sum; the gradients of rearrangements do not read it."""
         readers = self._readers.get(node, ())
         return not readers or any(
             self._layer[x] is not draft or not (x.operation.is_elementwise or x.operation.reduction)
             for x in readers
+            if x.operation not in _REARRANGEMENTS
         )
 
     def is_trained(self, leaf: Node) -> bool:
