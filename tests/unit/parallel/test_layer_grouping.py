@@ -127,7 +127,8 @@ def test_frozen_parameters_have_no_gradients(network):
     assert not any(layer.gradient for layer in frozen.layers)
     assert frozen.seconds < 0.5 * trained.seconds
     assert frozen.graph.parameter_bytes == trained.graph.parameter_bytes
-    assert trained.memory - frozen.memory == 2 * trained.graph.parameter_bytes
+    assert frozen.memory == frozen.graph.parameter_bytes  # no gradients, states and kept values
+    assert trained.memory > 3 * trained.graph.parameter_bytes
     assert not any(layer.trainable for layer in frozen.graph.layers)
 
 
@@ -140,6 +141,33 @@ def test_only_layers_above_a_trained_one_pass_gradients_back():
     assert [layer.trainable for layer in layers] == [False, True, True, True]
     assert [layer.trains_weights for layer in layers] == [False, True, False, False]
     assert [layer.passes_back for layer in layers] == [False, False, True, True]
+
+
+def test_layers_below_the_first_trained_one_keep_what_it_reads():
+    module = mm.nn.Sequential(*[mm.nn.Dense(16) for _ in range(4)])
+    module.build((1, 8))
+    module.freeze()
+    module.unfreeze("2")
+    layers = layer_graph(module, (64, 8)).layers
+    assert [layer.kept for layer in layers[:3]] == [0, 0, 4 * 64 * 16]
+    assert layers[3].kept > 0
+
+
+def test_nothing_below_a_stopped_gradient_is_differentiated():
+    class Stopped(mm.nn.Module):
+        def __init__(self):
+            self.encoder, self.head = mm.nn.Dense(16), mm.nn.Dense(4)
+
+        def __call__(self, x):
+            return self.head(mm.stop_gradient(mm.relu(self.encoder(x))))
+
+    plan = mm.parallel.plan(Stopped(), (64, 8), "dgx-h200", 4, strategy="data")
+    below, encoder, head, _ = plan.graph.layers
+    assert [encoder.trainable, encoder.trains_weights, head.passes_back] == [False] * 3
+    assert head.trains_weights
+    assert (below.kept, encoder.kept) == (0, 4 * 64 * 16)
+    assert [layer.gradient > 0 for layer in plan.layers] == [False, False, True, False]
+    assert not any(parameter.is_trained for parameter in encoder.parameters)
 
 
 def test_running_moments_are_not_trained():
@@ -244,6 +272,18 @@ def test_networks_and_inputs_without_anything_to_divide_are_refused():
     for shape in [(0, 8), (4, 0)]:
         with pytest.raises(ShapeError, match="has no elements"):
             mm.parallel.plan(mm.nn.Dense(3), shape, "dgx-h200")
+
+
+def test_parts_without_elements_are_planned():
+    class Cut(mm.nn.Module):
+        def __init__(self):
+            self.a, self.b, self.c = (mm.nn.Dense(4) for _ in range(3))
+
+        def __call__(self, x):
+            return mm.concat([self.a(x)[:, :0] + self.b(x)[:, :0], self.c(x)], axis=1)
+
+    plan = mm.parallel.plan(Cut(), (8, 3), "dgx-h200", 2)
+    assert {layer.depth for layer in plan.graph.layers if not layer.has_product} == {0}
 
 
 class TwoWeights(mm.nn.Module):

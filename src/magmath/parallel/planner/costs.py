@@ -163,20 +163,19 @@ class CostTables:
     def edge_seconds(self, source: int, target: int, edge: Edge) -> Table:
         """Return the seconds of an edge for each option of its source and of its target."""
         above, below = self.graph.layers[source], self.graph.layers[target]
-        has_gradient = above.trainable
-        key = (above.signature, below.signature, edge.nbytes, edge.roles, has_gradient)
+        key = (above.signature, below.signature, edge.nbytes, edge.roles, edge.has_gradient)
         if key not in self._edges:
             count("evaluated edges", 1)
-            self._edges[key] = self._edge_table(source, target, edge, has_gradient)
+            self._edges[key] = self._edge_table(source, target, edge)
         return self._edges[key]
 
-    def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
+    def _edge_table(self, source: int, target: int, edge: Edge) -> Table:
         """Return the seconds of moving a value forward, and its gradient backward if it has one."""
         is_product = self.graph.layers[target].has_product
         results = [result_state(o, edge.roles) for o in self.options[source]]
         reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
         table = self._transfers(results, reads, edge.nbytes)
-        if has_gradient:
+        if edge.has_gradient:
             leaves = [
                 gradient_state(o, edge.roles, is_product=is_product) for o in self.options[target]
             ]

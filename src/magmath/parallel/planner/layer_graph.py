@@ -21,11 +21,13 @@ SPACE: Final = "space"
 @final
 @dataclass(frozen=True)
 class Edge:
-    """A value that one layer reads from another: its bytes, and the roles of its dimensions."""
+    """A value that one layer reads from another: its bytes, the roles of its dimensions, and True
+    if the backward pass computes its gradient."""
 
     source: int
     nbytes: int
     roles: frozenset[str]
+    has_gradient: bool
 
 
 @final
@@ -85,8 +87,7 @@ class Layer:
     result       bytes of the result
     kept         bytes of the values that are stored until the backward pass
     trains_weights  True if it computes the gradient of its product's weights
-    trainable    True if it, or a layer that it reads, reads trained parameters
-    passes_back  True if a layer that it reads is trainable, so that it computes that gradient
+    trainable    True if the backward pass computes gradients of its values
     """
 
     name: str
@@ -107,7 +108,6 @@ class Layer:
     kept: int
     trains_weights: bool
     trainable: bool
-    passes_back: bool
     inputs: tuple[Edge, ...]
 
     @property
@@ -115,12 +115,17 @@ class Layer:
         """True if it computes a matrix product or a convolution."""
         return self.rows > 0
 
+    @property
+    def passes_back(self) -> bool:
+        """True if it computes the gradient of a value that it reads from another layer."""
+        return any(edge.has_gradient for edge in self.inputs)
+
     @cached_property
     def signature(self) -> tuple[object, ...]:
         """Equal for layers with the same costs; names and neighbours do not count."""
         fields = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
         fields.pop("signature", None)
-        edges = tuple((edge.nbytes, edge.roles) for edge in self.inputs)
+        edges = tuple((edge.nbytes, edge.roles, edge.has_gradient) for edge in self.inputs)
         return (*fields.values(), tuple(sorted(self.extents.items())), edges)
 
 

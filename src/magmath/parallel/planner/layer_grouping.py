@@ -8,20 +8,21 @@ layers, or that a division of its layer would not allow, begins a layer of its o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final, final
 
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Graph, Node
-from magmath.graph.graph import topological
+from magmath.graph.graph import topological, topological_until
 from magmath.layout import Split
 from magmath.nn import mixed_precision
 from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.elementwise.identities import STOP_GRADIENT
 from magmath.ops.manipulation import PERMUTE, RESHAPE
 from magmath.ops.slicing import SLICE
 from magmath.parallel.planner.layer_graph import (
@@ -62,7 +63,10 @@ def layer_graph(
     with types_of_shapes("plan", dtype), mixed_precision.precision(precision):
         (network_input,), traced = trace_nodes(module, (abstract,))
     outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
-    grouping = _Grouping(network_input, list(topological(outputs)), module)
+    nodes = list(topological(outputs))
+    trained = {id(parameter) for parameter in module.trainable()}
+    differentiated = _differentiated_nodes(nodes, outputs, trained)
+    grouping = _Grouping(network_input, nodes, module, differentiated)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
@@ -110,7 +114,6 @@ class _Draft:
     members: list[Node] = field(default_factory=list)
     parameters: dict[Node, int] = field(default_factory=dict)
     """Those that no layer before it reads, with the bytes of an element as it reads them."""
-    reads_trained: bool = False
     exchanges: list[LayerExchange] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
@@ -118,13 +121,12 @@ class _Draft:
 
     def layer(self, grouping: _Grouping) -> Layer:
         """Return the finished layer."""
-        anchor = self.anchor
+        anchor, differentiated = self.anchor, grouping.differentiated
         other_members = [node for node in self.members if node is not anchor]
         weights = grouping.weights_of(self)
         dtype = anchor.dtype if weights is None else weights.dtype
         columns = grouping.columns_of(self) if self.is_product else 0
         flops = anchor.operation.flops(anchor) if self.is_product else 0.0
-        trained = [grouping.is_trained(leaf) for leaf in grouping.parameters_of(weights)]
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
@@ -134,7 +136,7 @@ class _Draft:
             other_bytes=2 * max([node.nbytes for node in other_members], default=0),
             rows=anchor.size // columns if columns else 0,
             columns=columns,
-            depth=int(flops / (2 * anchor.size)),
+            depth=int(flops / (2 * anchor.size)) if flops else 0,
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
             weights=0 if weights is None else weights.nbytes,
             parameters=grouping.parameters_read(self),
@@ -142,12 +144,11 @@ class _Draft:
             exchanges=tuple(self.exchanges),
             result=anchor.size * dtype.itemsize,
             kept=grouping.kept_bytes(self),
-            trains_weights=any(trained),
-            trainable=grouping.is_trainable(self),
-            passes_back=grouping.has_trainable_input(self),
+            trains_weights=weights in differentiated,
+            trainable=not differentiated.isdisjoint(self.members or self.tensors),
             inputs=tuple(
-                Edge(n, node.nbytes, frozenset(r for r in grouping.roles[node] if r))
-                for node, n in self.tensors.items()
+                Edge(n, x.nbytes, frozenset(filter(None, grouping.roles[x])), x in differentiated)
+                for x, n in self.tensors.items()
             ),
         )
 
@@ -156,19 +157,24 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, network_input: Node, nodes: Sequence[Node], module: Module) -> None:
+    def __init__(
+        self,
+        network_input: Node,
+        nodes: Sequence[Node],
+        module: Module,
+        differentiated: set[Node],
+    ) -> None:
+        self.differentiated = differentiated
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
         self._modules = dict(module.named_modules())
-        self._trained = {id(parameter) for parameter in module.trainable()}  # names them, too
         self._seen: set[Node] = set()
         self._readers: dict[Node, list[Node]] = {}
         for node in nodes:
             for x in node.inputs:
                 self._readers.setdefault(x, []).append(node)
-        self._has_trainable_input: dict[_Draft, bool] = {}
         self.roles[network_input] = input_roles(network_input, nodes)
         self._layer[network_input] = self._open(network_input, is_product=False)
         for node in nodes:
@@ -227,7 +233,6 @@ class _Grouping:
                 draft.tensors[x] = self._layer[x].number
         for x in node.inputs:
             for parameter in self._parameters.get(x, ()):
-                draft.reads_trained |= self.is_trained(parameter)
                 if parameter not in self._seen:
                     self._seen.add(parameter)
                     draft.parameters[parameter] = x.dtype.itemsize
@@ -259,7 +264,9 @@ class _Grouping:
         """Return the parameters and buffers that no layer before a layer reads."""
         of_product = self.parameters_of(self.weights_of(draft))
         return tuple(
-            LayerParameter(leaf.nbytes, leaf.size * item, leaf in of_product, self.is_trained(leaf))
+            LayerParameter(
+                leaf.nbytes, leaf.size * item, leaf in of_product, leaf in self.differentiated
+            )
             for leaf, item in draft.parameters.items()
         )
 
@@ -326,10 +333,18 @@ class _Grouping:
             if node is not draft.anchor and self._is_computed_again(node, draft, known):
                 known.add(node)
             has_several_readers = len(self._readers_of_elements(node, draft)) > 1
-            if self._is_read_whole(node, draft) or (has_several_readers and node not in known):
+            is_read = self._is_read_whole(node, draft) or (
+                has_several_readers and node not in known
+            )
+            if is_read and self._has_gradient_readers(node):
                 kept.add(node)
             known |= kept
         return sum(node.nbytes for node in kept)
+
+    def _has_gradient_readers(self, node: Node) -> bool:
+        """Return True if the gradients of a value, or of what is computed from it, may read it."""
+        readers = self._readers.get(node, ())
+        return not self.differentiated.isdisjoint((node, *readers))
 
     def _is_computed_again(self, node: Node, draft: _Draft, known: set[Node]) -> bool:
         """Return True for an operation on known values of a layer that takes little time."""
@@ -360,22 +375,6 @@ class _Grouping:
             if x.operation not in _REARRANGEMENTS
         )
 
-    def is_trained(self, leaf: Node) -> bool:
-        """Return True for the leaf of a parameter of the module that is not frozen."""
-        return id(_variable_of(leaf)) in self._trained
-
-    def is_trainable(self, draft: _Draft) -> bool:
-        """Return True if a layer, or one that it reads, reads trained parameters."""
-        return draft.reads_trained or self.has_trainable_input(draft)
-
-    def has_trainable_input(self, draft: _Draft) -> bool:
-        """Return True if a layer reads a trainable one."""
-        known = self._has_trainable_input.get(draft)
-        if known is None:
-            read = {self.drafts[number] for number in draft.tensors.values()}
-            known = self._has_trainable_input[draft] = any(map(self.is_trainable, read))
-        return known
-
     def name_of(self, draft: _Draft) -> str:
         """Return the path of the layer's module, or its operation and number."""
         if draft.number == 0:
@@ -391,6 +390,23 @@ class _Grouping:
         path = _module_path(draft)
         module = self._modules.get(path) if path else None
         return draft.anchor.name if module is None else type(module).__name__
+
+
+def _differentiated_nodes(
+    nodes: Sequence[Node], outputs: Iterable[Node], trained: Container[int]
+) -> set[Node]:
+    """Return the nodes whose gradients the backward pass computes: those that depend on trained
+    parameters, given by the identities of their variables, and on which the outputs depend. A
+    value of `stop_gradient` depends on nothing."""
+
+    def sources(node: Node) -> tuple[Node, ...]:
+        return () if node.operation is STOP_GRADIENT else node.inputs
+
+    trainable: set[Node] = set()
+    for node in nodes:
+        if id(_variable_of(node)) in trained or not trainable.isdisjoint(sources(node)):
+            trainable.add(node)
+    return trainable.intersection(topological_until(outputs, (), sources))
 
 
 def _variable_of(leaf: Node) -> Any:
