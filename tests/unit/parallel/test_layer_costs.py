@@ -63,6 +63,54 @@ def test_an_element_wise_layer_divides_its_values_as_the_busiest_worker_does():
     assert _cost(tables, ("batch",), number).forward == pytest.approx(4 * 3 * 2 * 6 / bandwidth)
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(8, 40)),
+    workers=st.integers(1, 8),
+)
+def test_memory_is_that_of_the_worker_with_the_largest_part(sizes, workers):
+    samples, inputs, outputs = sizes
+    tables = _tables(mm.nn.Dense(outputs, bias=False), (samples, inputs), (workers,))
+    for option, (n, i, o, result, operand) in {
+        "batch": (ceil(samples / workers), inputs, outputs, outputs, 0),
+        "output": (samples, inputs, *2 * (ceil(outputs / workers),), inputs * (workers > 1)),
+        "input": (samples, ceil(inputs / workers), outputs, ceil(outputs / workers), 0),
+        "replicated": (*sizes, outputs, 0),
+    }.items():
+        expected = 4 * (3 * i * o + n * result + n * operand)
+        assert _cost(tables, (option,)).memory == pytest.approx(expected), option
+
+
+def test_uneven_parts_need_the_memory_of_the_next_even_ones():
+    of_samples, of_outputs = (
+        [
+            mm.parallel.plan(mm.nn.Dense(n), (m, 8), "dgx-h200", 4, strategy=strategy).memory
+            for n, m in extents
+        ]
+        for strategy, extents in {
+            "data": [(16, 5), (16, 8)], "model": [(5, 16), (8, 16)],
+        }.items()
+    )  # fmt: skip
+    assert of_samples[0] == of_samples[1]
+    assert of_outputs[0] == of_outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "option", "share"),
+    [((4,), ("input",), 2 / 5), ((4,), ("output",), 2 / 5), ((2, 2), ("output", "input"), 2 / 5)],
+)
+def test_element_wise_operations_follow_the_divided_outputs(mesh, option, share):
+    """Pending sums over divided inputs are scattered over the outputs."""
+    plain, active = (
+        _tables(mm.nn.Dense(5, bias=False, activation=activation), (64, 1000), mesh)
+        for activation in ("linear", "relu")
+    )
+    activation_bytes = active.graph.layers[1].other_bytes
+    bandwidth = MEMORY_BOUND.worker_bandwidth(4, 1)
+    difference = _cost(active, option).forward - _cost(plain, option).forward
+    assert difference == pytest.approx(activation_bytes * share / bandwidth)
+
+
 # exchanges within a layer -------------------------------------------------------------------------
 
 
