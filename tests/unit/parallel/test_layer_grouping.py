@@ -1,5 +1,8 @@
 """The layers of a network: their products, their roles and their parameters."""
 
+from dataclasses import replace
+from itertools import combinations
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -246,12 +249,37 @@ def test_marked_expressions_are_planned(marked):
     assert plan.seconds > 0
 
 
-def test_a_checkpoint_costs_what_its_function_does():
-    plain, marked = (
-        layer_graph(Marked(f), (16, 4))
-        for f in (lambda module, x: module.inner(x), MARKED["remat"])
-    )
-    assert [x.signature for x in plain.layers] == [x.signature for x in marked.layers]
+class Chain(mm.nn.Module):
+    """Dense layers, of which a checkpoint computes some again."""
+
+    def __init__(self, layers, start, stop):
+        self.layers = [mm.nn.Dense(8, activation="relu") for _ in range(layers)]
+        self.start, self.stop = start, stop
+
+    def __call__(self, x):
+        def inner(y):
+            for layer in self.layers[self.start : self.stop]:
+                y = layer(y)
+            return y
+
+        for layer in self.layers[: self.start]:
+            x = layer(x)
+        x = mm.remat(inner)(x) if self.start < self.stop else inner(x)
+        for layer in self.layers[self.stop :]:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("layers", [1, 3, 4])
+def test_checkpoints_keep_their_inputs_and_their_result(layers):
+    plain = layer_graph(Chain(layers, 0, 0), (16, 8)).layers
+    for start, stop in combinations(range(layers + 1), 2):
+        marked = layer_graph(Chain(layers, start, stop), (16, 8)).layers
+        assert [replace(x, kept=0) for x in marked] == [replace(x, kept=0) for x in plain]
+        inside = range(start + 1, stop)  # layer i is that of number i - 1
+        assert [x.kept for x in marked] == [
+            0 if i in inside else x.kept for i, x in enumerate(plain)
+        ]
 
 
 def test_operations_on_the_input_are_a_layer():

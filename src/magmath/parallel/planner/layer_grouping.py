@@ -10,11 +10,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any, Final, final
 
 from magmath.errors import OptionError, ShapeError
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, rewrite
 from magmath.graph.graph import topological, topological_until
 from magmath.layout import Split
 from magmath.nn import mixed_precision
@@ -24,6 +25,7 @@ from magmath.nn.variables import zeros
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise.identities import STOP_GRADIENT
 from magmath.ops.manipulation import PERMUTE, RESHAPE
+from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.slicing import SLICE
 from magmath.parallel.planner.layer_graph import (
     CHANNEL,
@@ -49,9 +51,10 @@ def layer_graph(
 
     A module that is not built is left so: a copy without initial values is traced. The first layer
     that reads a parameter has its bytes and its gradient; layers that share it are planned
-    independently, as if moving the parameter between their divisions took no time. Operations that
-    checkpoints compute again count once. Raises ShapeError for an input without elements, and
-    OptionError if the output does not depend on the input, or nothing is computed from it.
+    independently, as if moving the parameter between their divisions took no time. Values within
+    checkpoints are not kept, and the time of computing them again does not count. Raises ShapeError
+    for an input without elements, and OptionError if the output does not depend on the input, or
+    nothing is computed from it.
     """
     (abstract,) = abstract_arrays("plan", [shape], dtype)
     if 0 in abstract.shape:
@@ -62,11 +65,13 @@ def layer_graph(
     module = _without_values(module)  # the nodes refer to its variables weakly
     with types_of_shapes("plan", dtype), mixed_precision.precision(precision):
         (network_input,), traced = trace_nodes(module, (abstract,))
-    outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
+    recomputed: set[Node] = set()
+    graph = expand(Graph(tuple(traced)), keeps=lambda node: node.operation is CHECKPOINT)
+    outputs = rewrite(graph, partial(_without_checkpoint, recomputed)).outputs
     nodes = list(topological(outputs))
     trained = {id(parameter) for parameter in module.trainable()}
     differentiated = _differentiated_nodes(nodes, outputs, trained)
-    grouping = _Grouping(network_input, nodes, module, differentiated)
+    grouping = _Grouping(network_input, nodes, module, differentiated, recomputed)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
@@ -163,8 +168,10 @@ class _Grouping:
         nodes: Sequence[Node],
         module: Module,
         differentiated: set[Node],
+        recomputed: set[Node],
     ) -> None:
         self.differentiated = differentiated
+        self._recomputed = recomputed
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
@@ -342,9 +349,10 @@ class _Grouping:
         return sum(node.nbytes for node in kept)
 
     def _has_gradient_readers(self, node: Node) -> bool:
-        """Return True if the gradients of a value, or of what is computed from it, may read it."""
+        """Return True if the gradients of a value, or of what is computed from it, may read it;
+        they compute values within checkpoints again."""
         readers = self._readers.get(node, ())
-        return not self.differentiated.isdisjoint((node, *readers))
+        return node not in self._recomputed and not self.differentiated.isdisjoint((node, *readers))
 
     def _is_computed_again(self, node: Node, draft: _Draft, known: set[Node]) -> bool:
         """Return True for an operation on known values of a layer that takes little time."""
@@ -390,6 +398,16 @@ class _Grouping:
         path = _module_path(draft)
         module = self._modules.get(path) if path else None
         return draft.anchor.name if module is None else type(module).__name__
+
+
+def _without_checkpoint(recomputed: set[Node], node: Node) -> Node | None:
+    """Return the value of a checkpoint, after adding to `recomputed` the values between this and
+    the inputs of the checkpoint; None for other nodes."""
+    if node.operation is not CHECKPOINT:
+        return None
+    value, *ends = node.inputs
+    recomputed.update(set(topological_until([value], ends)).difference(ends, [value]))
+    return value
 
 
 def _differentiated_nodes(
