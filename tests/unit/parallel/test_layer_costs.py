@@ -127,33 +127,52 @@ def _received(tables, option):
 @settings(deadline=None, max_examples=25)
 @given(
     workers=st.integers(2, 5),
-    radius=st.integers(0, 2),
+    kernel=st.integers(1, 5),
+    padding=st.integers(0, 2),
     dilation=st.integers(1, 3),
-    rows=st.integers(6, 9),
+    stride=st.integers(1, 3),
+    rows=st.integers(30, 45),
     pools=st.booleans(),
 )
-def test_halos_are_those_of_redistributions(workers, radius, dilation, rows, pools):
+def test_halos_are_those_of_redistributions(
+    workers, kernel, padding, dilation, stride, rows, pools
+):
     """A worker receives what its part of the result reads and its part of the operand lacks."""
-    kernel, padding = 2 * radius + 1, dilation * radius
-    shape = (2, 3, workers * rows, 4)
+    shape = (2, 3, rows, 14)
     if pools:
+        padding, dilation = min(padding, kernel // 2), 1
         network = mm.nn.Sequential(
             mm.nn.Conv2d(3, 1),
-            mm.nn.Lambda(lambda x: mm.nn.functional.avg_pool(x, kernel, stride=1, padding=radius)),
+            mm.nn.Lambda(
+                lambda x: mm.nn.functional.avg_pool(x, kernel, stride=stride, padding=padding)
+            ),
         )
-        padding = radius
     else:
-        network = mm.nn.Conv2d(5, kernel, padding=padding, dilation=dilation)
+        network = mm.nn.Conv2d(5, kernel, stride=stride, padding=padding, dilation=dilation)
     tables = _tables(network, shape, (workers,))
     have = Layout.replicated_on(shape, Mesh(workers))
     own = Split.even(0, shape[2], workers)
-    read = own.with_halo(lambda low, high: (low - padding, high + padding), shape[2])
+    reach = dilation * (kernel - 1) + 1
+    results = Split.even(0, (rows + 2 * padding - reach) // stride + 1, workers)
+    read = results.with_halo(
+        lambda low, high: (stride * low - padding, stride * (high - 1) - padding + reach), rows
+    )
     exact = plan_redistribution(have.replace_split(2, own), have.replace_split(2, read))
     received = [0] * workers
     for stage in exact.stages:
         for worker, traffic in stage.traffic.items():
             received[worker] += traffic.received
     assert _received(tables, ("space",)) == 4 * max(received)
+
+
+def test_a_product_of_the_input_has_no_halo_backward():
+    network = mm.nn.Sequential(*[mm.nn.Conv2d(4, 3, padding=1) for _ in range(2)])
+    tables = _tables(network, (2, 3, 32, 32), (4,))
+    phases = [
+        [x.phase for x in exchanges(layer, ("space",), tables.mesh)]
+        for layer in tables.graph.layers[1:3]
+    ]
+    assert phases == [["forward"], ["forward", "backward"]]
 
 
 @pytest.mark.parametrize("mesh", [(4, 2), (2, 4)])

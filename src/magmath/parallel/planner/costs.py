@@ -394,15 +394,13 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerColl
             if RESULT_ROLES.get(choice) == inner.role and mesh.shape[axis] > 1
         )
         if axes:
-            has_one_border = inner.kind == "halo" and mesh.group(axes).size == 2
             share = _operand_share(mesh, layer, option, inner.roles, is_product=inner.of_product)
-            nbytes = inner.nbytes * share / (2 if has_one_border else 1)
-            collectives += _both_ways(Exchange(inner.kind, axes, 1.0), nbytes)
+            rows = 1 if inner.rows is None else inner.rows.received(mesh.group(axes).size)
+            exchange, size = Exchange(inner.kind, axes, 1.0), inner.nbytes * share * rows
+            has_gradient = layer.passes_back if inner.of_product else layer.trainable
+            phases = ("forward", "backward") if has_gradient else ("forward",)
+            collectives += [LayerCollective(exchange, size, phase) for phase in phases if rows]
     return [x for x in collectives if x.phase == "forward" or layer.trainable]
-
-
-def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerCollective]:
-    return [LayerCollective(exchange, nbytes, phase) for phase in ("forward", "backward")]
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, final
 
 from magmath.core.dtypes import DType
+from magmath.parallel.planner.halo_rows import HaloRows
 
 BATCH: Final = "batch"
 CHANNEL: Final = "channel"
@@ -53,10 +54,10 @@ class LayerExchange:
     halo, which are the borders of its parts.
 
     kind        "allreduce" or "halo"
-    nbytes      bytes of the sums, or those that a part between two others receives, for the values
-                of all other dimensions
+    nbytes      bytes of the sums, or of one row of a halo, for the values of all other dimensions
     roles       the roles of these dimensions
     of_product  True for the operand of the layer's product
+    rows        the rows of a halo
     """
 
     kind: str
@@ -64,6 +65,7 @@ class LayerExchange:
     nbytes: int
     roles: frozenset[str]
     of_product: bool = False
+    rows: HaloRows | None = None
 
 
 @final

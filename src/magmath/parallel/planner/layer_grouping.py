@@ -17,7 +17,6 @@ from typing import Any, Final, final
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Graph, Node, rewrite
 from magmath.graph.graph import topological, topological_until
-from magmath.layout import Split
 from magmath.nn import mixed_precision
 from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
@@ -27,6 +26,7 @@ from magmath.ops.elementwise.identities import STOP_GRADIENT
 from magmath.ops.manipulation import PERMUTE, RESHAPE
 from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.slicing import SLICE
+from magmath.parallel.planner.halo_rows import halo_rows
 from magmath.parallel.planner.layer_graph import (
     CHANNEL,
     SPACE,
@@ -442,25 +442,13 @@ def _module_path(draft: _Draft) -> str:
 
 
 def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[LayerExchange]:
-    """Return the borders between parts of space that a node reads from neighbours."""
+    """Return the borders of parts of space that a node reads from other workers."""
     halos = []
     for number, x in enumerate(node.inputs):
         if SPACE in roles.get(x, ()):
             d = roles[x].index(SPACE)
-            if rows := _common_rows(node, number, d):
-                nbytes = rows * (x.nbytes // x.shape[d])
+            if rows := halo_rows(node, number, d):
+                row = x.nbytes // x.shape[d]
                 others = frozenset(role for role in roles[x] if role) - {SPACE}
-                halos.append(LayerExchange("halo", SPACE, nbytes, others, is_product))
+                halos.append(LayerExchange("halo", SPACE, row, others, is_product, rows))
     return halos
-
-
-def _common_rows(node: Node, operand: int, d: int) -> int:
-    """Return the elements along a dimension of an operand that two neighbouring parts of the result
-    both read."""
-    notation, derived_split = node.index_notation, node.operation.derived_split
-    letter = notation.inputs[operand][d]
-    if not letter.isupper() or letter.lower() not in notation.output or derived_split is None:
-        return 0
-    halves = Split.even(0, node.shape[notation.output.index(letter.lower())], 2)
-    read = derived_split(node, letter.lower(), halves, operand)
-    return 0 if read is None else read.indices_at(0).intersect(read.indices_at(1)).size
