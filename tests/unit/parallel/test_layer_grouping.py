@@ -143,7 +143,7 @@ def test_only_layers_above_a_trained_one_pass_gradients_back():
     layers = layer_graph(module, (64, 8)).layers[1:5]
     assert [layer.trainable for layer in layers] == [False, True, True, True]
     assert [layer.trains_weights for layer in layers] == [False, True, False, False]
-    assert [layer.passes_back for layer in layers] == [False, False, True, True]
+    assert [layer.has_input_gradient for layer in layers] == [False, False, True, True]
 
 
 def test_layers_below_the_first_trained_one_keep_what_it_reads():
@@ -166,7 +166,7 @@ def test_nothing_below_a_stopped_gradient_is_differentiated():
 
     plan = mm.parallel.plan(Stopped(), (64, 8), "dgx-h200", 4, strategy="data")
     below, encoder, head, _ = plan.graph.layers
-    assert [encoder.trainable, encoder.trains_weights, head.passes_back] == [False] * 3
+    assert [encoder.trainable, encoder.trains_weights, head.has_input_gradient] == [False] * 3
     assert head.trains_weights
     assert (below.kept, encoder.kept) == (0, 4 * 64 * 16)
     assert [layer.gradient > 0 for layer in plan.layers] == [False, False, True, False]
@@ -287,7 +287,7 @@ def test_operations_on_the_input_are_a_layer():
     assert [layer.name for layer in plan.layers] == ["input", "maximum 1", "loss"]
     assert plan.samples_per_second > 0
     normalized = layer_graph(mm.nn.Sequential(mm.nn.BatchNorm(), mm.nn.Dense(3)), (8, 5))
-    statistics = {x.role for layer in normalized.layers[1:-2] for x in layer.exchanges}
+    statistics = {x.role for layer in normalized.layers[1:-2] for x in layer.dependencies}
     assert statistics == {"batch"}
     transposed = mm.nn.Lambda(lambda x: mm.permute_dims(x, (0, 2, 1)))
     moved = layer_graph(mm.nn.Sequential(transposed, mm.nn.Dense(3)), (8, 5, 2))

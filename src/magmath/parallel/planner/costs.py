@@ -280,7 +280,7 @@ class CostTables:
         backward = joined if layer.trainable else 0.0
         if layer.trains_weights:
             backward += product_seconds(rows, depth, columns)
-        if layer.passes_back:
+        if layer.has_input_gradient:
             backward += product_seconds(max(1, depth * layer.groups // taps), columns)
         return forward + joined, backward
 
@@ -387,7 +387,7 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerColl
             *[LayerCollective(x, size, "forward") for x in transfer(mesh, pending, result)],
             *[LayerCollective(x, size, "backward") for x in transfer(mesh, result, whole)],
         ]
-    for inner in layer.exchanges:
+    for inner in layer.dependencies:
         axes = tuple(
             axis
             for axis, choice in enumerate(option)
@@ -397,7 +397,7 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerColl
             share = _operand_share(mesh, layer, option, inner.roles, is_product=inner.of_product)
             rows = 1 if inner.rows is None else inner.rows.received(mesh.group(axes).size)
             exchange, size = Exchange(inner.kind, axes, 1.0), inner.nbytes * share * rows
-            has_gradient = layer.passes_back if inner.of_product else layer.trainable
+            has_gradient = layer.has_input_gradient if inner.of_product else layer.trainable
             phases = ("forward", "backward") if has_gradient else ("forward",)
             collectives += [LayerCollective(exchange, size, phase) for phase in phases if rows]
     return [x for x in collectives if x.phase == "forward" or layer.trainable]

@@ -49,9 +49,9 @@ class LayerParameter:
 
 @final
 @dataclass(frozen=True)
-class LayerExchange:
-    """An exchange within a layer, if a role is divided: an allreduce of sums over the role, or a
-    halo, which are the borders of its parts.
+class RoleDependency:
+    """What the parts of a divided role need of one another: an allreduce of sums over the role, or
+    a halo, which are the borders of its parts.
 
     kind        "allreduce" or "halo"
     nbytes      bytes of the sums, or of one row of a halo, for the values of all other dimensions
@@ -85,7 +85,7 @@ class Layer:
     weights      bytes of the weights that the product reads
     parameters   the parameters and buffers that no layer before it reads
     extents      the extent of each role in the result; "input" is the summed dimension
-    exchanges    what divisions of roles make workers exchange
+    dependencies what the parts of a divided role need of one another
     result       bytes of the result
     kept         bytes of the values that are stored until the backward pass
     trains_weights  True if it computes the gradient of its product's weights
@@ -105,7 +105,7 @@ class Layer:
     weights: int
     parameters: tuple[LayerParameter, ...]
     extents: Mapping[str, int]
-    exchanges: tuple[LayerExchange, ...]
+    dependencies: tuple[RoleDependency, ...]
     result: int
     kept: int
     trains_weights: bool
@@ -118,7 +118,7 @@ class Layer:
         return self.rows > 0
 
     @property
-    def passes_back(self) -> bool:
+    def has_input_gradient(self) -> bool:
         """True if it computes the gradient of a value that it reads from another layer."""
         return any(edge.has_gradient for edge in self.inputs)
 

@@ -32,9 +32,9 @@ from magmath.parallel.planner.layer_graph import (
     SPACE,
     Edge,
     Layer,
-    LayerExchange,
     LayerGraph,
     LayerParameter,
+    RoleDependency,
 )
 from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
 from magmath.passes.expand import expand
@@ -119,7 +119,7 @@ class _Draft:
     members: list[Node] = field(default_factory=list)
     parameters: dict[Node, int] = field(default_factory=dict)
     """Those that no layer before it reads, with the bytes of an element as it reads them."""
-    exchanges: list[LayerExchange] = field(default_factory=list)
+    dependencies: list[RoleDependency] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
     """The values that it reads from other layers, with the layers."""
@@ -146,7 +146,7 @@ class _Draft:
             weights=0 if weights is None else weights.nbytes,
             parameters=grouping.parameters_read(self),
             extents=grouping.extents_of(self),
-            exchanges=tuple(self.exchanges),
+            dependencies=tuple(self.dependencies),
             result=anchor.size * dtype.itemsize,
             kept=grouping.kept_bytes(self),
             trains_weights=weights in differentiated,
@@ -214,10 +214,10 @@ class _Grouping:
         draft.excluded |= divisions.excluded
         if not is_product:
             roles = frozenset(role for role in divisions.roles if role)
-            draft.exchanges += [
-                LayerExchange("allreduce", role, node.nbytes, roles) for role in divisions.summed
+            draft.dependencies += [
+                RoleDependency("allreduce", role, node.nbytes, roles) for role in divisions.summed
             ]
-        draft.exchanges += _halos(node, self.roles, is_product)
+        draft.dependencies += _halos(node, self.roles, is_product)
         self._layer[node] = draft
         self._read(draft, node, sources)
 
@@ -441,7 +441,7 @@ def _module_path(draft: _Draft) -> str:
     return ""
 
 
-def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[LayerExchange]:
+def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[RoleDependency]:
     """Return the borders of parts of space that a node reads from other workers."""
     halos = []
     for number, x in enumerate(node.inputs):
@@ -450,5 +450,5 @@ def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[La
             if rows := halo_rows(node, number, d):
                 row = x.nbytes // x.shape[d]
                 others = frozenset(role for role in roles[x] if role) - {SPACE}
-                halos.append(LayerExchange("halo", SPACE, row, others, is_product, rows))
+                halos.append(RoleDependency("halo", SPACE, row, others, is_product, rows))
     return halos
