@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from magmath.core.dtypes import DTYPES
-from magmath.core.resources import processor_count
+from magmath.core.resources import memory_share, processor_count
 from magmath.core.shown_value import shown
 from magmath.cost.collective_costs import Level
 from magmath.cost.link import Link
@@ -41,9 +41,12 @@ def known_machines() -> list[str]:
     return [*sorted(names), HERE]
 
 
-def load_machine(name: str | os.PathLike[str]) -> Machine:
+def load_machine(name: str | os.PathLike[str], workers: int | None = None) -> Machine:
     """Return a machine by the name of a packaged description, by the path of a TOML file, or
     "here", which connects one worker for each processor that this process may use.
+
+    workers   number of workers that share the memory of "here", as in a pool; by default one for
+              each processor. Other machines state the memory of a worker.
 
     Raises DataError for other types, an unknown name, a file that is not TOML, and a missing, wrong
     or unknown field.
@@ -55,8 +58,10 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
         )
     if name == HERE:
         machine = current_machine()
-        host = replace(machine.levels[0], fan_out=processor_count())
-        return replace(machine, levels=(host,))
+        processors = processor_count()
+        host = replace(machine.levels[0], fan_out=processors)
+        memory = float(memory_share(processors if workers is None else workers))
+        return replace(machine, levels=(host,), memory=memory)
     packaged = _FOLDER / f"{os.fspath(name)}.toml"
     source = packaged if packaged.is_file() else Path(name)
     if not source.is_file():

@@ -63,6 +63,54 @@ def test_an_element_wise_layer_divides_its_values_as_the_busiest_worker_does():
     assert _cost(tables, ("batch",), number).forward == pytest.approx(4 * 3 * 2 * 6 / bandwidth)
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(8, 40)),
+    workers=st.integers(1, 8),
+)
+def test_memory_is_that_of_the_worker_with_the_largest_part(sizes, workers):
+    samples, inputs, outputs = sizes
+    tables = _tables(mm.nn.Dense(outputs, bias=False), (samples, inputs), (workers,))
+    for option, (n, i, o, result, operand) in {
+        "batch": (ceil(samples / workers), inputs, outputs, outputs, 0),
+        "output": (samples, inputs, *2 * (ceil(outputs / workers),), inputs * (workers > 1)),
+        "input": (samples, ceil(inputs / workers), outputs, ceil(outputs / workers), 0),
+        "replicated": (*sizes, outputs, 0),
+    }.items():
+        expected = 4 * (3 * i * o + n * result + n * operand)
+        assert _cost(tables, (option,)).memory == pytest.approx(expected), option
+
+
+def test_uneven_parts_need_the_memory_of_the_next_even_ones():
+    of_samples, of_outputs = (
+        [
+            mm.parallel.plan(mm.nn.Dense(n), (m, 8), "dgx-h200", 4, strategy=strategy).memory
+            for n, m in extents
+        ]
+        for strategy, extents in {
+            "data": [(16, 5), (16, 8)], "model": [(5, 16), (8, 16)],
+        }.items()
+    )  # fmt: skip
+    assert of_samples[0] == of_samples[1]
+    assert of_outputs[0] == of_outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "option", "share"),
+    [((4,), ("input",), 2 / 5), ((4,), ("output",), 2 / 5), ((2, 2), ("output", "input"), 2 / 5)],
+)
+def test_element_wise_operations_follow_the_divided_outputs(mesh, option, share):
+    """Pending sums over divided inputs are scattered over the outputs."""
+    plain, active = (
+        _tables(mm.nn.Dense(5, bias=False, activation=activation), (64, 1000), mesh)
+        for activation in ("linear", "relu")
+    )
+    activation_bytes = active.graph.layers[1].other_bytes
+    bandwidth = MEMORY_BOUND.worker_bandwidth(4, 1)
+    difference = _cost(active, option).forward - _cost(plain, option).forward
+    assert difference == pytest.approx(activation_bytes * share / bandwidth)
+
+
 # exchanges within a layer -------------------------------------------------------------------------
 
 
@@ -79,33 +127,52 @@ def _received(tables, option):
 @settings(deadline=None, max_examples=25)
 @given(
     workers=st.integers(2, 5),
-    radius=st.integers(0, 2),
+    kernel=st.integers(1, 5),
+    padding=st.integers(0, 2),
     dilation=st.integers(1, 3),
-    rows=st.integers(6, 9),
+    stride=st.integers(1, 3),
+    rows=st.integers(30, 45),
     pools=st.booleans(),
 )
-def test_halos_are_those_of_redistributions(workers, radius, dilation, rows, pools):
+def test_halos_are_those_of_redistributions(
+    workers, kernel, padding, dilation, stride, rows, pools
+):
     """A worker receives what its part of the result reads and its part of the operand lacks."""
-    kernel, padding = 2 * radius + 1, dilation * radius
-    shape = (2, 3, workers * rows, 4)
+    shape = (2, 3, rows, 14)
     if pools:
+        padding, dilation = min(padding, kernel // 2), 1
         network = mm.nn.Sequential(
             mm.nn.Conv2d(3, 1),
-            mm.nn.Lambda(lambda x: mm.nn.functional.avg_pool(x, kernel, stride=1, padding=radius)),
+            mm.nn.Lambda(
+                lambda x: mm.nn.functional.avg_pool(x, kernel, stride=stride, padding=padding)
+            ),
         )
-        padding = radius
     else:
-        network = mm.nn.Conv2d(5, kernel, padding=padding, dilation=dilation)
+        network = mm.nn.Conv2d(5, kernel, stride=stride, padding=padding, dilation=dilation)
     tables = _tables(network, shape, (workers,))
     have = Layout.replicated_on(shape, Mesh(workers))
     own = Split.even(0, shape[2], workers)
-    read = own.with_halo(lambda low, high: (low - padding, high + padding), shape[2])
+    reach = dilation * (kernel - 1) + 1
+    results = Split.even(0, (rows + 2 * padding - reach) // stride + 1, workers)
+    read = results.with_halo(
+        lambda low, high: (stride * low - padding, stride * (high - 1) - padding + reach), rows
+    )
     exact = plan_redistribution(have.replace_split(2, own), have.replace_split(2, read))
     received = [0] * workers
     for stage in exact.stages:
         for worker, traffic in stage.traffic.items():
             received[worker] += traffic.received
     assert _received(tables, ("space",)) == 4 * max(received)
+
+
+def test_a_product_of_the_input_has_no_halo_backward():
+    network = mm.nn.Sequential(*[mm.nn.Conv2d(4, 3, padding=1) for _ in range(2)])
+    tables = _tables(network, (2, 3, 32, 32), (4,))
+    phases = [
+        [x.phase for x in exchanges(layer, ("space",), tables.mesh)]
+        for layer in tables.graph.layers[1:3]
+    ]
+    assert phases == [["forward"], ["forward", "backward"]]
 
 
 @pytest.mark.parametrize("mesh", [(4, 2), (2, 4)])

@@ -1,5 +1,8 @@
 """The layers of a network: their products, their roles and their parameters."""
 
+from dataclasses import replace
+from itertools import combinations
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -127,7 +130,8 @@ def test_frozen_parameters_have_no_gradients(network):
     assert not any(layer.gradient for layer in frozen.layers)
     assert frozen.seconds < 0.5 * trained.seconds
     assert frozen.graph.parameter_bytes == trained.graph.parameter_bytes
-    assert trained.memory - frozen.memory == 2 * trained.graph.parameter_bytes
+    assert frozen.memory == frozen.graph.parameter_bytes  # no gradients, states and kept values
+    assert trained.memory > 3 * trained.graph.parameter_bytes
     assert not any(layer.trainable for layer in frozen.graph.layers)
 
 
@@ -139,7 +143,34 @@ def test_only_layers_above_a_trained_one_pass_gradients_back():
     layers = layer_graph(module, (64, 8)).layers[1:5]
     assert [layer.trainable for layer in layers] == [False, True, True, True]
     assert [layer.trains_weights for layer in layers] == [False, True, False, False]
-    assert [layer.passes_back for layer in layers] == [False, False, True, True]
+    assert [layer.has_input_gradient for layer in layers] == [False, False, True, True]
+
+
+def test_layers_below_the_first_trained_one_keep_what_it_reads():
+    module = mm.nn.Sequential(*[mm.nn.Dense(16) for _ in range(4)])
+    module.build((1, 8))
+    module.freeze()
+    module.unfreeze("2")
+    layers = layer_graph(module, (64, 8)).layers
+    assert [layer.kept for layer in layers[:3]] == [0, 0, 4 * 64 * 16]
+    assert layers[3].kept > 0
+
+
+def test_nothing_below_a_stopped_gradient_is_differentiated():
+    class Stopped(mm.nn.Module):
+        def __init__(self):
+            self.encoder, self.head = mm.nn.Dense(16), mm.nn.Dense(4)
+
+        def __call__(self, x):
+            return self.head(mm.stop_gradient(mm.relu(self.encoder(x))))
+
+    plan = mm.parallel.plan(Stopped(), (64, 8), "dgx-h200", 4, strategy="data")
+    below, encoder, head, _ = plan.graph.layers
+    assert [encoder.trainable, encoder.trains_weights, head.has_input_gradient] == [False] * 3
+    assert head.trains_weights
+    assert (below.kept, encoder.kept) == (0, 4 * 64 * 16)
+    assert [layer.gradient > 0 for layer in plan.layers] == [False, False, True, False]
+    assert not any(parameter.is_trained for parameter in encoder.parameters)
 
 
 def test_running_moments_are_not_trained():
@@ -218,12 +249,37 @@ def test_marked_expressions_are_planned(marked):
     assert plan.seconds > 0
 
 
-def test_a_checkpoint_costs_what_its_function_does():
-    plain, marked = (
-        layer_graph(Marked(f), (16, 4))
-        for f in (lambda module, x: module.inner(x), MARKED["remat"])
-    )
-    assert [x.signature for x in plain.layers] == [x.signature for x in marked.layers]
+class Chain(mm.nn.Module):
+    """Dense layers, of which a checkpoint computes some again."""
+
+    def __init__(self, layers, start, stop):
+        self.layers = [mm.nn.Dense(8, activation="relu") for _ in range(layers)]
+        self.start, self.stop = start, stop
+
+    def __call__(self, x):
+        def inner(y):
+            for layer in self.layers[self.start : self.stop]:
+                y = layer(y)
+            return y
+
+        for layer in self.layers[: self.start]:
+            x = layer(x)
+        x = mm.remat(inner)(x) if self.start < self.stop else inner(x)
+        for layer in self.layers[self.stop :]:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("layers", [1, 3, 4])
+def test_checkpoints_keep_their_inputs_and_their_result(layers):
+    plain = layer_graph(Chain(layers, 0, 0), (16, 8)).layers
+    for start, stop in combinations(range(layers + 1), 2):
+        marked = layer_graph(Chain(layers, start, stop), (16, 8)).layers
+        assert [replace(x, kept=0) for x in marked] == [replace(x, kept=0) for x in plain]
+        inside = range(start + 1, stop)  # layer i is that of number i - 1
+        assert [x.kept for x in marked] == [
+            0 if i in inside else x.kept for i, x in enumerate(plain)
+        ]
 
 
 def test_operations_on_the_input_are_a_layer():
@@ -231,7 +287,7 @@ def test_operations_on_the_input_are_a_layer():
     assert [layer.name for layer in plan.layers] == ["input", "maximum 1", "loss"]
     assert plan.samples_per_second > 0
     normalized = layer_graph(mm.nn.Sequential(mm.nn.BatchNorm(), mm.nn.Dense(3)), (8, 5))
-    statistics = {x.role for layer in normalized.layers[1:-2] for x in layer.exchanges}
+    statistics = {x.role for layer in normalized.layers[1:-2] for x in layer.dependencies}
     assert statistics == {"batch"}
     transposed = mm.nn.Lambda(lambda x: mm.permute_dims(x, (0, 2, 1)))
     moved = layer_graph(mm.nn.Sequential(transposed, mm.nn.Dense(3)), (8, 5, 2))
@@ -244,6 +300,18 @@ def test_networks_and_inputs_without_anything_to_divide_are_refused():
     for shape in [(0, 8), (4, 0)]:
         with pytest.raises(ShapeError, match="has no elements"):
             mm.parallel.plan(mm.nn.Dense(3), shape, "dgx-h200")
+
+
+def test_parts_without_elements_are_planned():
+    class Cut(mm.nn.Module):
+        def __init__(self):
+            self.a, self.b, self.c = (mm.nn.Dense(4) for _ in range(3))
+
+        def __call__(self, x):
+            return mm.concat([self.a(x)[:, :0] + self.b(x)[:, :0], self.c(x)], axis=1)
+
+    plan = mm.parallel.plan(Cut(), (8, 3), "dgx-h200", 2)
+    assert {layer.depth for layer in plan.graph.layers if not layer.has_product} == {0}
 
 
 class TwoWeights(mm.nn.Module):
@@ -275,6 +343,10 @@ def _convolution(*more):
     return lambda: [mm.nn.Conv2d(8, 3, padding=1), *[layer() for layer in more]]
 
 
+def _dense_moved(move):
+    return lambda: [mm.nn.Dense(8), mm.nn.Lambda(move)]
+
+
 RELU, POOL = lambda: mm.nn.Activation("relu"), lambda: mm.nn.MaxPool2d(3, stride=1, padding=1)
 
 
@@ -290,6 +362,10 @@ RELU, POOL = lambda: mm.nn.Activation("relu"), lambda: mm.nn.MaxPool2d(3, stride
         (_convolution(RELU, POOL), 2),
         (_convolution(mm.nn.BatchNorm, RELU, POOL), 3),
         (lambda: [mm.nn.Residual(mm.nn.Sequential(*_convolution(mm.nn.BatchNorm, RELU)()))], 3),
+        (_dense_moved(lambda x: mm.reshape(mm.reshape(x, (8, 8, 8)), (64, 8))), 1),
+        (_dense_moved(lambda x: mm.permute_dims(mm.permute_dims(x, (1, 0)), (1, 0))), 1),
+        (_dense_moved(lambda x: mm.concat([x[:, 4:], x[:, :4]], axis=1)), 1),
+        (_dense_moved(lambda x: mm.concat([mm.tanh(x[:, 4:]), mm.exp(x[:, :4])], axis=1)), 2),
     ],
 )
 def test_values_that_the_backward_pass_reads_are_kept(block, values):
@@ -302,6 +378,16 @@ def test_values_that_the_backward_pass_reads_are_kept(block, values):
 
     statistics = 4 * 4 * 8  # of the channels, at most four
     assert 0 <= (kept(5) - kept(3)) / 2 - values * 4 * np.prod(shape) <= statistics
+
+
+def test_moved_values_are_kept_where_a_product_reads_them():
+    flat = mm.nn.Sequential(mm.nn.Conv2d(4, 3, padding=1), mm.nn.Flatten(), mm.nn.Dense(3))
+    kept = sum(layer.kept for layer in layer_graph(flat, (8, 3, 6, 6)).layers)
+    assert kept == 4 * 8 * (3 * 36 + 4 * 36 + 3)
+    network = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.MultiheadAttention(8, heads=2))
+    layers = [x for x in layer_graph(network, (2, 16, 8)).layers if x.name != "contract 4"]
+    values = 1 + 1 + 3 + 1 + 1  # input, Dense, queries with keys and values, averages, output
+    assert sum(layer.kept for layer in layers) == values * 4 * 2 * 16 * 8
 
 
 def test_the_output_is_kept_once():

@@ -1,11 +1,13 @@
 """Machine files, and the costs of collectives on them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from magmath import nn
-from magmath.cost import Group, Level, load_machine, machine_file
+from magmath.core.resources import memory_share, processor_count
+from magmath.cost import DEFAULT_MACHINE, Group, Level, load_machine, machine_file
 from magmath.cost.collective_costs import algorithm_costs, fastest, group_levels
 from magmath.cost.machine_file import known_machines
 from magmath.errors import DataError, MemoryLimitError, OptionError
@@ -109,6 +111,29 @@ def test_levels_are_tables(tmp_path):
     path.write_text("level = [1]\n" + text[: text.index("[[level]]")])
     with pytest.raises(DataError, match="no valid field 'level': it needs a table"):
         load_machine(path)
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_of_this_machine_share_its_memory_as_those_of_a_pool(
+    workers, is_measured, monkeypatch
+):
+    constants = replace(DEFAULT_MACHINE, source="measured", memory=1e15)
+    if is_measured:
+        monkeypatch.setattr(machine_file, "current_machine", lambda: constants)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    monkeypatch.setattr("magmath.core.cgroup.cpu_quota", lambda root: None)
+    monkeypatch.setattr("magmath.core.cgroup.memory_limit", lambda root: 2 << 30)
+    assert load_machine("here", workers).memory == memory_share(workers) < 2 << 30
+    assert load_machine("here").memory == memory_share(4)
+    assert plan(nn.Dense(64), (64, 64), workers=workers).machine.memory == memory_share(workers)
+    with pytest.raises(MemoryLimitError):
+        plan(nn.Dense(1 << 15), (64, 1 << 15), workers=workers, strategy="data")
+
+
+def test_a_plan_for_too_many_workers_names_this_machine():
+    with pytest.raises(OptionError, match="plan: this machine has .* workers, was asked for"):
+        plan(nn.Dense(64), (64, 64), workers=processor_count() + 1)
 
 
 def test_a_machine_has_no_more_workers_than_its_levels_connect(tmp_path):

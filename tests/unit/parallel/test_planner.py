@@ -64,8 +64,8 @@ def test_layers_of_alexnet():
     assert [layer.rows for layer in products] == [64, 192, 384, 256, 256, 4096, 4096, 1000]
     assert [layer.depth for layer in products][:2] == [3 * 11 * 11, 64 * 5 * 5]
     assert graph.flops == pytest.approx(3 * 8 * 2 * 714_188_480)  # as counted for torchvision's
-    assert not products[0].passes_back
-    assert products[1].passes_back
+    assert not products[0].has_input_gradient
+    assert products[1].has_input_gradient
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_branches_and_reductions():
     assert names[1:4] == ["left", "right.0", "right.2"]
     joined = graph.layers[4]
     assert {edge.source for edge in joined.inputs} == {1, 3}
-    assert {x.role for x in graph.layers[2].exchanges} == {"batch"}
-    assert {x.role for x in joined.exchanges} == {"channel"}
+    assert {x.role for x in graph.layers[2].dependencies} == {"batch"}
+    assert {x.role for x in joined.dependencies} == {"channel"}
 
 
 class Inception(mm.nn.Module):

@@ -1,13 +1,17 @@
 """Simulated programs: their times are those computed by hand."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
+from layouts import draw_layout, meshes
 from magmath.core.dtypes import float32, int64
 from magmath.cost import Link, Machine, Network, redistribution_seconds
+from magmath.cost.link import redistribution_traffic
 from magmath.errors import MagmathError
 from magmath.executor import isolated_run
 from magmath.executor.call_times import CallTime
@@ -128,6 +132,39 @@ def test_simulated_moves_between_hosts_take_their_price(data):
     network = _cluster(hosts)
     price = redistribution_seconds(plan_redistribution(have, want), 4, network.link)
     assert _seconds(program, _call_times(len(hosts), 0.0), network) == pytest.approx(price)
+
+
+SENT_ONCE = {
+    "allgather": lambda move, hosts: (move.source, move.source_tile, hosts[move.target]),
+    "reduce_scatter": lambda move, hosts: (hosts[move.source], move.target, move.target_tile),
+    "allreduce": lambda move, hosts: (hosts[move.source], hosts[move.target]),
+}
+"""What the elements of a collective that pass between two hosts once have in common."""
+
+
+def _elements(selects):
+    ranges = [range(x.start, x.stop, x.step or 1) if isinstance(x, slice) else x for x in selects]
+    return product(*[[int(i) for i in x] for x in ranges])
+
+
+@settings(max_examples=100, suppress_health_check=[*HealthCheck], deadline=None)
+@given(st.data())
+def test_traffic_between_hosts_counts_each_element_of_a_collective_once(data):
+    mesh, hosts = data.draw(meshes()), data.draw(st.lists(st.integers(0, 2), min_size=9))
+    hosts = [*hosts, *[0] * 9]
+    layout = st.composite(draw_layout)((5, 6), mesh)
+    have, want = data.draw(layout), data.draw(layout | st.just(Layout.replicated_on((5, 6), mesh)))
+    plan, sent = plan_redistribution(have, want), 0
+    for stage in plan.stages:
+        once, different = SENT_ONCE.get(stage.kind), set()
+        for number, move in enumerate(stage.moves):
+            is_shared = once is not None and hosts[move.source] != hosts[move.target]
+            key = once(move, hosts) if is_shared else number
+            selects = move.source_select if stage.kind == "allgather" else move.target_select
+            if move.source != move.target:
+                different |= {(key, index) for index in _elements(selects)}
+        sent += 0 if stage.kind in ("nothing", "local") else len(different)
+    assert redistribution_traffic(plan, 1, _cluster(hosts).link)[0] == sent
 
 
 @pytest.mark.parametrize("overlapped", [0, 1])

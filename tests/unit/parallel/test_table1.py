@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import magmath as mm
+from magmath.cost import load_machine
 from magmath.errors import MagmathError
 from magmath.parallel.planner import layer_graph, measured_speed, plan_graph
 from magmath.reproduce import EXPERIMENTS
@@ -49,6 +50,8 @@ def test_the_given_speed_is_met(graphs):
         speed = measured_speed(graph, PAPER_MACHINE, given)
         made = plan_graph(graph, PAPER_MACHINE, strategy="data", speed=speed)
         assert made.samples_per_second == pytest.approx(given)
+    tiny = replace(load_machine(PAPER_MACHINE), memory=1.0)  # speeds have no limit of memory
+    assert measured_speed(graph, tiny, 100.0) == measured_speed(graph, PAPER_MACHINE, 100.0)
     for impossible in (1e9, 1e-9):
         with pytest.raises(MagmathError, match="at least .* and at most"):
             measured_speed(graph, PAPER_MACHINE, impossible)

@@ -25,6 +25,7 @@ from magmath.cost.machine import Machine
 from magmath.errors import OptionError
 from magmath.parallel.planner.layer_graph import (
     BATCH,
+    CHANNEL,
     SPACE,
     Edge,
     Layer,
@@ -34,16 +35,18 @@ from magmath.parallel.planner.layer_graph import (
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
-    NEEDED_ROLES,
+    LAYER_ROLES,
     OUTPUT,
     PARTIAL,
     REPLICATED,
     RESULT_ROLES,
+    WEIGHT_ROLES,
     Exchange,
     LayerState,
     Option,
     PlannerMesh,
     gradient_state,
+    needed_state,
     operand_state,
     options_of,
     result_state,
@@ -163,20 +166,19 @@ class CostTables:
     def edge_seconds(self, source: int, target: int, edge: Edge) -> Table:
         """Return the seconds of an edge for each option of its source and of its target."""
         above, below = self.graph.layers[source], self.graph.layers[target]
-        has_gradient = above.trainable
-        key = (above.signature, below.signature, edge.nbytes, edge.roles, has_gradient)
+        key = (above.signature, below.signature, edge.nbytes, edge.roles, edge.has_gradient)
         if key not in self._edges:
             count("evaluated edges", 1)
-            self._edges[key] = self._edge_table(source, target, edge, has_gradient)
+            self._edges[key] = self._edge_table(source, target, edge)
         return self._edges[key]
 
-    def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
+    def _edge_table(self, source: int, target: int, edge: Edge) -> Table:
         """Return the seconds of moving a value forward, and its gradient backward if it has one."""
         is_product = self.graph.layers[target].has_product
         results = [result_state(o, edge.roles) for o in self.options[source]]
         reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
         table = self._transfers(results, reads, edge.nbytes)
-        if has_gradient:
+        if edge.has_gradient:
             leaves = [
                 gradient_state(o, edge.roles, is_product=is_product) for o in self.options[target]
             ]
@@ -208,10 +210,9 @@ class CostTables:
 
     def layer_cost(self, layer: Layer, option: Option) -> LayerCost:
         """Return the costs of a layer under an option."""
-        parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
-        forward, backward = self._compute_seconds(layer, parts)
+        forward, backward = self._compute_seconds(layer, option)
         trained = [p for p in layer.parameters if p.is_trained]
-        stored = sum(p.nbytes * self._share_of(p, option) for p in trained)
+        stored = sum(p.nbytes * self._parameter_share(layer, p, option) for p in trained)
         traffic = (3 + 2 * self.model.slots) * stored
         return LayerCost(
             forward=forward,
@@ -225,14 +226,21 @@ class CostTables:
     def _seconds(self, collectives: Sequence[LayerCollective]) -> float:
         return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
-    def _share_of(self, parameter: LayerParameter, option: Option) -> float:
-        """Return the share of a parameter that a worker has."""
-        outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
-        return 1.0 / (outputs * inputs if parameter.is_weight else outputs)
+    def _parameter_share(self, layer: Layer, parameter: LayerParameter, option: Option) -> float:
+        """Return the share of a parameter of a layer on the busiest worker."""
+        return _share(
+            self.mesh,
+            layer,
+            needed_state(option, WEIGHT_ROLES if parameter.is_weight else frozenset((CHANNEL,))),
+        )
 
     def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerCollective]:
         """Return the collectives that sum the gradients of a layer's parameters."""
-        sizes = [p.gradient * self._share_of(p, option) for p in layer.parameters if p.is_trained]
+        sizes = [
+            p.gradient * self._parameter_share(layer, p, option)
+            for p in layer.parameters
+            if p.is_trained
+        ]
         axes = tuple(
             a for a, choice in enumerate(option)
             if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
@@ -243,13 +251,14 @@ class CostTables:
         messages = [sum(sizes)] if self.model.fused else sizes
         return [LayerCollective(allreduce, nbytes, "gradient") for nbytes in messages if nbytes]
 
-    def _compute_seconds(self, layer: Layer, parts: Mapping[str, int]) -> tuple[float, float]:
+    def _compute_seconds(self, layer: Layer, option: Option) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
         if layer.kind in ("input", "loss"):
             return 0.0, 0.0
         machine = self.model.machine
-        traffic = _local_bytes(layer, parts) / self._bandwidth()
-        other_flops = layer.other_flops * _busiest_share(layer, parts, _SCATTERED)
+        parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
+        traffic = _local_bytes(layer, option, self.mesh) / self._bandwidth()
+        other_flops = layer.other_flops * _share(self.mesh, layer, result_state(option))
         other_seconds = other_flops / (machine.arithmetic * self.model.speed)
         if not layer.has_product:
             forward = max(traffic, other_seconds) + self._calls(1)
@@ -271,7 +280,7 @@ class CostTables:
         backward = joined if layer.trainable else 0.0
         if layer.trains_weights:
             backward += product_seconds(rows, depth, columns)
-        if layer.passes_back:
+        if layer.has_input_gradient:
             backward += product_seconds(max(1, depth * layer.groups // taps), columns)
         return forward + joined, backward
 
@@ -293,48 +302,54 @@ class CostTables:
     def _memory_bytes(self, layer: Layer, option: Option) -> float:
         """Return the bytes of parameters, gradients, optimizer states, and kept activations."""
         parameters = sum(
-            p.nbytes * self._share_of(p, option) * (2 + self.model.slots if p.is_trained else 1)
+            p.nbytes
+            * self._parameter_share(layer, p, option)
+            * (2 + self.model.slots if p.is_trained else 1)
             for p in layer.parameters
         )
-        kept = layer.kept * _stored_share(self.mesh, result_state(option))
-        operands = layer.inputs if layer.has_product and OUTPUT in option else ()
-        states = [operand_state(option, edge.roles, is_product=True) for edge in operands]
-        read = sum(
-            edge.nbytes * _stored_share(self.mesh, state)
-            for edge, state in zip(operands, states, strict=True)
-        )
-        return parameters + kept + read
+        kept = layer.kept * _share(self.mesh, layer, result_state(option))
+        gathers = layer.has_product and self.mesh.count(option, OUTPUT) > 1
+        return parameters + kept + (_operand_bytes(layer, option, self.mesh) if gathers else 0.0)
 
 
-def _local_bytes(layer: Layer, parts: Mapping[str, int]) -> float:
+def _local_bytes(layer: Layer, option: Option, mesh: PlannerMesh) -> float:
     """Return the bytes that the busiest worker reads and writes in one pass of a layer.
 
     Every worker reads all weights unless their outputs or inputs are divided, and the whole operand
     of a product of which it computes some outputs. Of divided inputs it computes whole sums.
     """
-    of_operand = (BATCH, SPACE, INPUT if layer.has_product else OUTPUT)
-    reads = sum(
-        edge.nbytes
-        * _busiest_share(layer, parts, [d for d in of_operand if RESULT_ROLES[d] in edge.roles])
+    weights = layer.weights * _share(mesh, layer, needed_state(option, WEIGHT_ROLES))
+    result = layer.result * _share(mesh, layer, needed_state(option, ALL_ROLES))
+    others = layer.other_bytes * _share(mesh, layer, result_state(option))
+    return _operand_bytes(layer, option, mesh) + weights + result + others
+
+
+def _operand_bytes(layer: Layer, option: Option, mesh: PlannerMesh) -> float:
+    """Return the bytes of the values that the busiest worker reads from other layers."""
+    shares = [
+        _operand_share(mesh, layer, option, edge.roles, is_product=layer.has_product)
         for edge in layer.inputs
-    )
-    weights = layer.weights * _busiest_share(layer, parts, (OUTPUT, INPUT))
-    result = layer.result * _busiest_share(layer, parts, (BATCH, SPACE, OUTPUT))
-    return reads + weights + result + layer.other_bytes * _busiest_share(layer, parts, _SCATTERED)
+    ]
+    return sum(edge.nbytes * share for edge, share in zip(layer.inputs, shares, strict=True))
 
 
-_SCATTERED: Final = (BATCH, SPACE, OUTPUT, INPUT)
-"""The divisions of the element-wise operations on a result, over whose outputs pending sums are
-scattered."""
+def _operand_share(
+    mesh: PlannerMesh, layer: Layer, option: Option, roles: frozenset[str], *, is_product: bool
+) -> float:
+    """Return the share of a value with these roles that the busiest worker reads."""
+    state = operand_state(option, roles, is_product=is_product)
+    if is_product:  # the channels of the operand are the inputs
+        state = tuple(["input" if role == CHANNEL else role for role in state])
+    return _share(mesh, layer, state)
 
 
-def _busiest_share(layer: Layer, parts: Mapping[str, int], divisions: Sequence[str]) -> float:
-    """Return the share of a value on the busiest worker, if these divisions divide the value."""
+def _share(mesh: PlannerMesh, layer: Layer, state: LayerState) -> float:
+    """Return the share of a value in a state that the worker with the largest part has."""
     share = 1.0
-    for division in divisions:
-        n = parts.get(division, 1)
+    for role in LAYER_ROLES.intersection(state):
+        n = mesh.count(state, role)
         if n > 1:
-            extent = layer.extents[NEEDED_ROLES[division]]
+            extent = layer.extents[role]
             share *= ceil(extent / n) / extent
     return share
 
@@ -372,31 +387,21 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerColl
             *[LayerCollective(x, size, "forward") for x in transfer(mesh, pending, result)],
             *[LayerCollective(x, size, "backward") for x in transfer(mesh, result, whole)],
         ]
-    for inner in layer.exchanges:
+    for inner in layer.dependencies:
         axes = tuple(
             axis
             for axis, choice in enumerate(option)
             if RESULT_ROLES.get(choice) == inner.role and mesh.shape[axis] > 1
         )
         if axes:
-            others = operand_state(option, inner.roles, is_product=inner.of_product)
-            has_one_border = inner.kind == "halo" and mesh.group(axes).size == 2
-            nbytes = inner.nbytes * _stored_share(mesh, others) / (2 if has_one_border else 1)
-            collectives += _both_ways(Exchange(inner.kind, axes, 1.0), nbytes)
+            share = _operand_share(mesh, layer, option, inner.roles, is_product=inner.of_product)
+            rows = 1 if inner.rows is None else inner.rows.received(mesh.group(axes).size)
+            exchange, size = Exchange(inner.kind, axes, 1.0), inner.nbytes * share * rows
+            has_gradient = layer.has_input_gradient if inner.of_product else layer.trainable
+            phases = ("forward", "backward") if has_gradient else ("forward",)
+            collectives += [LayerCollective(exchange, size, phase) for phase in phases if rows]
     return [x for x in collectives if x.phase == "forward" or layer.trainable]
-
-
-def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerCollective]:
-    return [LayerCollective(exchange, nbytes, phase) for phase in ("forward", "backward")]
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
     return tuple(by if o == INPUT else role for o, role in zip(option, state, strict=True))
-
-
-def _stored_share(mesh: PlannerMesh, state: LayerState) -> float:
-    """Return the share of an array that a worker stores."""
-    share = 1.0
-    for role in ALL_ROLES:
-        share /= mesh.count(state, role)
-    return share

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, final
 
 from magmath.core.dtypes import DType
+from magmath.parallel.planner.halo_rows import HaloRows
 
 BATCH: Final = "batch"
 CHANNEL: Final = "channel"
@@ -21,11 +22,13 @@ SPACE: Final = "space"
 @final
 @dataclass(frozen=True)
 class Edge:
-    """A value that one layer reads from another: its bytes, and the roles of its dimensions."""
+    """A value that one layer reads from another: its bytes, the roles of its dimensions, and True
+    if the backward pass computes its gradient."""
 
     source: int
     nbytes: int
     roles: frozenset[str]
+    has_gradient: bool
 
 
 @final
@@ -46,15 +49,15 @@ class LayerParameter:
 
 @final
 @dataclass(frozen=True)
-class LayerExchange:
-    """An exchange within a layer, if a role is divided: an allreduce of sums over the role, or a
-    halo, which are the borders of its parts.
+class RoleDependency:
+    """What the parts of a divided role need of one another: an allreduce of sums over the role, or
+    a halo, which are the borders of its parts.
 
     kind        "allreduce" or "halo"
-    nbytes      bytes of the sums, or those that a part between two others receives, for the values
-                of all other dimensions
+    nbytes      bytes of the sums, or of one row of a halo, for the values of all other dimensions
     roles       the roles of these dimensions
     of_product  True for the operand of the layer's product
+    rows        the rows of a halo
     """
 
     kind: str
@@ -62,6 +65,7 @@ class LayerExchange:
     nbytes: int
     roles: frozenset[str]
     of_product: bool = False
+    rows: HaloRows | None = None
 
 
 @final
@@ -81,12 +85,11 @@ class Layer:
     weights      bytes of the weights that the product reads
     parameters   the parameters and buffers that no layer before it reads
     extents      the extent of each role in the result; "input" is the summed dimension
-    exchanges    what divisions of roles make workers exchange
+    dependencies what the parts of a divided role need of one another
     result       bytes of the result
     kept         bytes of the values that are stored until the backward pass
     trains_weights  True if it computes the gradient of its product's weights
-    trainable    True if it, or a layer that it reads, reads trained parameters
-    passes_back  True if a layer that it reads is trainable, so that it computes that gradient
+    trainable    True if the backward pass computes gradients of its values
     """
 
     name: str
@@ -102,12 +105,11 @@ class Layer:
     weights: int
     parameters: tuple[LayerParameter, ...]
     extents: Mapping[str, int]
-    exchanges: tuple[LayerExchange, ...]
+    dependencies: tuple[RoleDependency, ...]
     result: int
     kept: int
     trains_weights: bool
     trainable: bool
-    passes_back: bool
     inputs: tuple[Edge, ...]
 
     @property
@@ -115,12 +117,17 @@ class Layer:
         """True if it computes a matrix product or a convolution."""
         return self.rows > 0
 
+    @property
+    def has_input_gradient(self) -> bool:
+        """True if it computes the gradient of a value that it reads from another layer."""
+        return any(edge.has_gradient for edge in self.inputs)
+
     @cached_property
     def signature(self) -> tuple[object, ...]:
         """Equal for layers with the same costs; names and neighbours do not count."""
         fields = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
         fields.pop("signature", None)
-        edges = tuple((edge.nbytes, edge.roles) for edge in self.inputs)
+        edges = tuple((edge.nbytes, edge.roles, edge.has_gradient) for edge in self.inputs)
         return (*fields.values(), tuple(sorted(self.extents.items())), edges)
 
 

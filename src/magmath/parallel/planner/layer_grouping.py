@@ -8,30 +8,39 @@ layers, or that a division of its layer would not allow, begins a layer of its o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
-from typing import Any, final
+from typing import Any, Final, final
 
 from magmath.errors import OptionError, ShapeError
-from magmath.graph import Graph, Node
-from magmath.graph.graph import topological
-from magmath.layout import Split
+from magmath.graph import Graph, Node, rewrite
+from magmath.graph.graph import topological, topological_until
 from magmath.nn import mixed_precision
 from magmath.nn.abstract import abstract_arrays, trace_nodes, types_of_shapes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.elementwise.identities import STOP_GRADIENT
+from magmath.ops.manipulation import PERMUTE, RESHAPE
+from magmath.ops.recomputation import CHECKPOINT
+from magmath.ops.slicing import SLICE
+from magmath.parallel.planner.halo_rows import halo_rows
 from magmath.parallel.planner.layer_graph import (
     CHANNEL,
     SPACE,
     Edge,
     Layer,
-    LayerExchange,
     LayerGraph,
     LayerParameter,
+    RoleDependency,
 )
 from magmath.parallel.planner.layer_roles import Roles, divisions_of, input_roles
 from magmath.passes.expand import expand
+
+_REARRANGEMENTS: Final = (RESHAPE, PERMUTE, SLICE, CONCAT)
+"""The operations whose results have elements of operands, each at most once, in other places."""
 
 
 def layer_graph(
@@ -42,9 +51,10 @@ def layer_graph(
 
     A module that is not built is left so: a copy without initial values is traced. The first layer
     that reads a parameter has its bytes and its gradient; layers that share it are planned
-    independently, as if moving the parameter between their divisions took no time. Operations that
-    checkpoints compute again count once. Raises ShapeError for an input without elements, and
-    OptionError if the output does not depend on the input, or nothing is computed from it.
+    independently, as if moving the parameter between their divisions took no time. Values within
+    checkpoints are not kept, and the time of computing them again does not count. Raises ShapeError
+    for an input without elements, and OptionError if the output does not depend on the input, or
+    nothing is computed from it.
     """
     (abstract,) = abstract_arrays("plan", [shape], dtype)
     if 0 in abstract.shape:
@@ -55,8 +65,13 @@ def layer_graph(
     module = _without_values(module)  # the nodes refer to its variables weakly
     with types_of_shapes("plan", dtype), mixed_precision.precision(precision):
         (network_input,), traced = trace_nodes(module, (abstract,))
-    outputs = expand(Graph(tuple(traced))).outputs  # marks have no index notation
-    grouping = _Grouping(network_input, list(topological(outputs)), module)
+    recomputed: set[Node] = set()
+    graph = expand(Graph(tuple(traced)), keeps=lambda node: node.operation is CHECKPOINT)
+    outputs = rewrite(graph, partial(_without_checkpoint, recomputed)).outputs
+    nodes = list(topological(outputs))
+    trained = {id(parameter) for parameter in module.trainable()}
+    differentiated = _differentiated_nodes(nodes, outputs, trained)
+    grouping = _Grouping(network_input, nodes, module, differentiated, recomputed)
     if not any(grouping.is_input_dependent(node) for node in outputs):
         raise OptionError(
             "plan: the output of the network does not depend on its input"
@@ -104,21 +119,19 @@ class _Draft:
     members: list[Node] = field(default_factory=list)
     parameters: dict[Node, int] = field(default_factory=dict)
     """Those that no layer before it reads, with the bytes of an element as it reads them."""
-    reads_trained: bool = False
-    exchanges: list[LayerExchange] = field(default_factory=list)
+    dependencies: list[RoleDependency] = field(default_factory=list)
     excluded: set[str] = field(default_factory=set)
     tensors: dict[Node, int] = field(default_factory=dict)
     """The values that it reads from other layers, with the layers."""
 
     def layer(self, grouping: _Grouping) -> Layer:
         """Return the finished layer."""
-        anchor = self.anchor
+        anchor, differentiated = self.anchor, grouping.differentiated
         other_members = [node for node in self.members if node is not anchor]
         weights = grouping.weights_of(self)
         dtype = anchor.dtype if weights is None else weights.dtype
         columns = grouping.columns_of(self) if self.is_product else 0
         flops = anchor.operation.flops(anchor) if self.is_product else 0.0
-        trained = [grouping.is_trained(leaf) for leaf in grouping.parameters_of(weights)]
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
@@ -128,20 +141,19 @@ class _Draft:
             other_bytes=2 * max([node.nbytes for node in other_members], default=0),
             rows=anchor.size // columns if columns else 0,
             columns=columns,
-            depth=int(flops / (2 * anchor.size)),
+            depth=int(flops / (2 * anchor.size)) if flops else 0,
             groups=anchor.attributes.get("groups", 1) if self.is_product else 1,
             weights=0 if weights is None else weights.nbytes,
             parameters=grouping.parameters_read(self),
             extents=grouping.extents_of(self),
-            exchanges=tuple(self.exchanges),
+            dependencies=tuple(self.dependencies),
             result=anchor.size * dtype.itemsize,
             kept=grouping.kept_bytes(self),
-            trains_weights=any(trained),
-            trainable=grouping.is_trainable(self),
-            passes_back=grouping.has_trainable_input(self),
+            trains_weights=weights in differentiated,
+            trainable=not differentiated.isdisjoint(self.members or self.tensors),
             inputs=tuple(
-                Edge(n, node.nbytes, frozenset(r for r in grouping.roles[node] if r))
-                for node, n in self.tensors.items()
+                Edge(n, x.nbytes, frozenset(filter(None, grouping.roles[x])), x in differentiated)
+                for x, n in self.tensors.items()
             ),
         )
 
@@ -150,19 +162,26 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, network_input: Node, nodes: Sequence[Node], module: Module) -> None:
+    def __init__(
+        self,
+        network_input: Node,
+        nodes: Sequence[Node],
+        module: Module,
+        differentiated: set[Node],
+        recomputed: set[Node],
+    ) -> None:
+        self.differentiated = differentiated
+        self._recomputed = recomputed
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
         self._modules = dict(module.named_modules())
-        self._trained = {id(parameter) for parameter in module.trainable()}  # names them, too
         self._seen: set[Node] = set()
         self._readers: dict[Node, list[Node]] = {}
         for node in nodes:
             for x in node.inputs:
                 self._readers.setdefault(x, []).append(node)
-        self._has_trainable_input: dict[_Draft, bool] = {}
         self.roles[network_input] = input_roles(network_input, nodes)
         self._layer[network_input] = self._open(network_input, is_product=False)
         for node in nodes:
@@ -195,10 +214,10 @@ class _Grouping:
         draft.excluded |= divisions.excluded
         if not is_product:
             roles = frozenset(role for role in divisions.roles if role)
-            draft.exchanges += [
-                LayerExchange("allreduce", role, node.nbytes, roles) for role in divisions.summed
+            draft.dependencies += [
+                RoleDependency("allreduce", role, node.nbytes, roles) for role in divisions.summed
             ]
-        draft.exchanges += _halos(node, self.roles, is_product)
+        draft.dependencies += _halos(node, self.roles, is_product)
         self._layer[node] = draft
         self._read(draft, node, sources)
 
@@ -221,7 +240,6 @@ class _Grouping:
                 draft.tensors[x] = self._layer[x].number
         for x in node.inputs:
             for parameter in self._parameters.get(x, ()):
-                draft.reads_trained |= self.is_trained(parameter)
                 if parameter not in self._seen:
                     self._seen.add(parameter)
                     draft.parameters[parameter] = x.dtype.itemsize
@@ -253,7 +271,9 @@ class _Grouping:
         """Return the parameters and buffers that no layer before a layer reads."""
         of_product = self.parameters_of(self.weights_of(draft))
         return tuple(
-            LayerParameter(leaf.nbytes, leaf.size * item, leaf in of_product, self.is_trained(leaf))
+            LayerParameter(
+                leaf.nbytes, leaf.size * item, leaf in of_product, leaf in self.differentiated
+            )
             for leaf, item in draft.parameters.items()
         )
 
@@ -311,48 +331,57 @@ class _Grouping:
         """Return the bytes of the values of a layer that are stored until the backward pass.
 
         They are what other layers and windows read, and what several operations read, as in a
-        normalization. Element-wise operations on such values are computed again.
+        normalization. Element-wise operations on such values are computed again, and of a value
+        and its rearrangements only those that such operations read are stored.
         """
         kept: set[Node] = set()
         known: set[Node] = set()
         for node in draft.members:
-            operands = [x for x in node.inputs if self._layer.get(x) is draft]
-            if (
-                node is not draft.anchor
-                and node.operation.is_elementwise
-                and all(x in known or x.size < node.size for x in operands)
-            ):
+            if node is not draft.anchor and self._is_computed_again(node, draft, known):
                 known.add(node)
-            has_several_readers = len(self._readers.get(node, ())) > 1
-            if self._is_read_whole(node, draft) or (has_several_readers and node not in known):
+            has_several_readers = len(self._readers_of_elements(node, draft)) > 1
+            is_read = self._is_read_whole(node, draft) or (
+                has_several_readers and node not in known
+            )
+            if is_read and self._has_gradient_readers(node):
                 kept.add(node)
             known |= kept
         return sum(node.nbytes for node in kept)
 
+    def _has_gradient_readers(self, node: Node) -> bool:
+        """Return True if the gradients of a value, or of what is computed from it, may read it;
+        they compute values within checkpoints again."""
+        readers = self._readers.get(node, ())
+        return node not in self._recomputed and not self.differentiated.isdisjoint((node, *readers))
+
+    def _is_computed_again(self, node: Node, draft: _Draft, known: set[Node]) -> bool:
+        """Return True for an operation on known values of a layer that takes little time."""
+        operands = [x for x in node.inputs if self._layer.get(x) is draft]
+        if node.operation in _REARRANGEMENTS:
+            return known.issuperset(operands)
+        return node.operation.is_elementwise and all(
+            x in known or x.size < node.size for x in operands
+        )
+
+    def _readers_of_elements(self, node: Node, draft: _Draft) -> list[Node]:
+        """Return the operations of a layer that read a value, as it is or rearranged."""
+        readers = []
+        for x in self._readers.get(node, ()):
+            if x.operation in _REARRANGEMENTS:
+                readers += self._readers_of_elements(x, draft)
+            elif self._layer[x] is draft:
+                readers.append(x)
+        return readers
+
     def _is_read_whole(self, node: Node, draft: _Draft) -> bool:
-        """Return True for a value that another layer or the loss reads, or an operation that reads
-        several of its elements for one of its own and does not sum."""
+        """Return True for a value that another layer or the loss reads, or an operation that is not
+        element-wise and does not sum; the gradients of rearrangements do not read it."""
         readers = self._readers.get(node, ())
         return not readers or any(
             self._layer[x] is not draft or not (x.operation.is_elementwise or x.operation.reduction)
             for x in readers
+            if x.operation not in _REARRANGEMENTS
         )
-
-    def is_trained(self, leaf: Node) -> bool:
-        """Return True for the leaf of a parameter of the module that is not frozen."""
-        return id(_variable_of(leaf)) in self._trained
-
-    def is_trainable(self, draft: _Draft) -> bool:
-        """Return True if a layer, or one that it reads, reads trained parameters."""
-        return draft.reads_trained or self.has_trainable_input(draft)
-
-    def has_trainable_input(self, draft: _Draft) -> bool:
-        """Return True if a layer reads a trainable one."""
-        known = self._has_trainable_input.get(draft)
-        if known is None:
-            read = {self.drafts[number] for number in draft.tensors.values()}
-            known = self._has_trainable_input[draft] = any(map(self.is_trainable, read))
-        return known
 
     def name_of(self, draft: _Draft) -> str:
         """Return the path of the layer's module, or its operation and number."""
@@ -371,6 +400,33 @@ class _Grouping:
         return draft.anchor.name if module is None else type(module).__name__
 
 
+def _without_checkpoint(recomputed: set[Node], node: Node) -> Node | None:
+    """Return the value of a checkpoint, after adding to `recomputed` the values between this and
+    the inputs of the checkpoint; None for other nodes."""
+    if node.operation is not CHECKPOINT:
+        return None
+    value, *ends = node.inputs
+    recomputed.update(set(topological_until([value], ends)).difference(ends, [value]))
+    return value
+
+
+def _differentiated_nodes(
+    nodes: Sequence[Node], outputs: Iterable[Node], trained: Container[int]
+) -> set[Node]:
+    """Return the nodes whose gradients the backward pass computes: those that depend on trained
+    parameters, given by the identities of their variables, and on which the outputs depend. A
+    value of `stop_gradient` depends on nothing."""
+
+    def sources(node: Node) -> tuple[Node, ...]:
+        return () if node.operation is STOP_GRADIENT else node.inputs
+
+    trainable: set[Node] = set()
+    for node in nodes:
+        if id(_variable_of(node)) in trained or not trainable.isdisjoint(sources(node)):
+            trainable.add(node)
+    return trainable.intersection(topological_until(outputs, (), sources))
+
+
 def _variable_of(leaf: Node) -> Any:
     """Return the variable of a leaf, or None."""
     return leaf.value() if callable(leaf.value) else None
@@ -385,26 +441,14 @@ def _module_path(draft: _Draft) -> str:
     return ""
 
 
-def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[LayerExchange]:
-    """Return the borders between parts of space that a node reads from neighbours."""
+def _halos(node: Node, roles: Mapping[Node, Roles], is_product: bool) -> list[RoleDependency]:
+    """Return the borders of parts of space that a node reads from other workers."""
     halos = []
     for number, x in enumerate(node.inputs):
         if SPACE in roles.get(x, ()):
             d = roles[x].index(SPACE)
-            if rows := _common_rows(node, number, d):
-                nbytes = rows * (x.nbytes // x.shape[d])
+            if rows := halo_rows(node, number, d):
+                row = x.nbytes // x.shape[d]
                 others = frozenset(role for role in roles[x] if role) - {SPACE}
-                halos.append(LayerExchange("halo", SPACE, nbytes, others, is_product))
+                halos.append(RoleDependency("halo", SPACE, row, others, is_product, rows))
     return halos
-
-
-def _common_rows(node: Node, operand: int, d: int) -> int:
-    """Return the elements along a dimension of an operand that two neighbouring parts of the result
-    both read."""
-    notation, derived_split = node.index_notation, node.operation.derived_split
-    letter = notation.inputs[operand][d]
-    if not letter.isupper() or letter.lower() not in notation.output or derived_split is None:
-        return 0
-    halves = Split.even(0, node.shape[notation.output.index(letter.lower())], 2)
-    read = derived_split(node, letter.lower(), halves, operand)
-    return 0 if read is None else read.indices_at(0).intersect(read.indices_at(1)).size

@@ -98,6 +98,8 @@ def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> Laye
 
 
 ALL_ROLES: Final = frozenset((BATCH, CHANNEL, SPACE))
+WEIGHT_ROLES: Final = frozenset((CHANNEL, "input"))
+LAYER_ROLES: Final = ALL_ROLES | WEIGHT_ROLES
 
 
 @lru_cache(maxsize=4096)
@@ -105,6 +107,13 @@ def result_state(option: Option, roles: frozenset[str] = ALL_ROLES) -> LayerStat
     """Return the state of a result whose dimensions have these roles. The pending sums of "input"
     are scattered over the channels."""
     return _state(option, RESULT_ROLES, roles)
+
+
+@lru_cache(maxsize=4096)
+def needed_state(option: Option, roles: frozenset[str]) -> LayerState:
+    """Return the state of weights, or of a result before pending sums are scattered, whose
+    dimensions have these roles."""
+    return _state(option, NEEDED_ROLES, roles)
 
 
 @lru_cache(maxsize=4096)

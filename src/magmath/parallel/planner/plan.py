@@ -12,6 +12,7 @@ from typing import Any, final
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
 from magmath.cost import Machine, calibration_remark, load_machine
+from magmath.cost.machine_file import HERE
 from magmath.errors import MemoryLimitError, OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
@@ -248,7 +249,8 @@ def plan(
     dtype     type of the input, such as "int64" for tokens; None is the default type
     precision "float32", "mixed-bfloat16" or "mixed-float16", in which the network computes (see
               `nn.precision`); None is the type of the parameters
-    memory    bytes that a worker may use; by default those of the machine
+    memory    bytes that a worker may use; by default those of the machine, for "here" the share
+              of its memory that a worker of a pool of so many may use
     slots     values that the optimizer stores for each parameter, as 2 of Adam
     speed     measured speed of the arithmetic over that of the machine's description
     algorithm "ring", "hierarchical", "tree", "pairwise" or "bruck": that of the collectives that
@@ -282,11 +284,12 @@ def plan_graph(
     """Return the plan of a layer graph; the arguments are those of `plan`, and further ones are the
     fields of `CostModel`."""
     workers = require_integer("plan: workers", workers, 1)
-    described = machine if isinstance(machine, Machine) else load_machine(machine)
+    described = machine if isinstance(machine, Machine) else load_machine(machine, workers)
     if workers > (capacity := described.max_workers):
         raise OptionError(
-            f"plan: {described.source} has {capacity} workers, was asked for {workers}; plan "
-            f"fewer, or for a machine whose outermost level has fan_out 0, for any number of units"
+            f"plan: {_machine_name(machine, described)} has {capacity} workers, was asked for "
+            f"{workers}; plan fewer, or for a machine whose outermost level has fan_out 0, for any "
+            f"number of units"
         )
     costs = CostModel(described, **model)
     if memory is not None and memory != inf:
@@ -310,6 +313,10 @@ def plan_graph(
         )
     step = simulated_step(fixed)
     return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
+
+
+def _machine_name(machine: str | os.PathLike[str] | Machine, described: Machine) -> str:
+    return "this machine" if machine == HERE else described.source
 
 
 def _check_division(candidate: MeshCandidate, strategy: str) -> None:
@@ -344,7 +351,7 @@ def measured_speed(
     """
 
     def trained(speed: float) -> float:
-        made = plan_graph(graph, machine, strategy="data", speed=speed, **model)
+        made = plan_graph(graph, machine, strategy="data", memory=inf, speed=speed, **model)
         return made.samples_per_second
 
     low, high = 1e-3, 1e3

@@ -134,7 +134,7 @@ class _StepWriter:
             after = self._exchange_within(number, "backward", after)
             last = self._compute(number, "backward", self._costs[number].backward, after)
             for edge in layer.inputs:
-                if layers[edge.source].trainable:
+                if edge.has_gradient:
                     cotangents[edge.source] += self._move_gradient(number, edge, last)
             gradients[number] = self._exchange_gradients(number, last)
         return gradients
