@@ -36,6 +36,8 @@ _READ_ALL = {
 """Names by which code reads all attributes of an object, or their names."""
 _COMPARING = {"sorted", "min", "max", "sort", "index", "count", "remove"}
 """Functions that compare objects with each other."""
+_COPYING = {"type", "__class__", "copy", "deepcopy", "replace", "loads"}
+"""Names by which code may make another object of a class that it does not name."""
 
 
 @final
@@ -56,6 +58,7 @@ class CodeReads:
     reads_all    True if it reads attributes whose names are not in the code
     catches      True if it may go on after an error in a function that it calls
     compares     True if it compares objects with each other, not only with constants
+    copies       True if it may make other objects of the classes of those that it reads
     """
 
     names: frozenset[str]
@@ -70,6 +73,7 @@ class CodeReads:
     reads_all: bool
     catches: bool
     compares: bool
+    copies: bool
 
 
 @lru_cache(maxsize=4096)
@@ -98,6 +102,7 @@ def reads_of(code: CodeType) -> CodeReads:
         reads_all=scan.reads_all or not _READ_ALL.isdisjoint(called),
         catches=scan.catches or "suppress" in called,
         compares=scan.compares or not _COMPARING.isdisjoint(called),
+        copies=not _COPYING.isdisjoint(called | scan.tentative),
     )
 
 
@@ -139,7 +144,8 @@ class _Scan:
             if x.opname == "PUSH_EXC_INFO":  # of a handler, or of the end of a `with`
                 self.catches |= following[0].opname != "WITH_EXCEPT_START"
             elif x.opname in _COMPARISONS:
-                self.compares |= instructions[i - 1].opname not in _CONSTANTS
+                is_constant = instructions[i - 1].opname in _CONSTANTS and not x.is_jump_target
+                self.compares |= not is_constant
             if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
                 self.reads_all = True
         if code.co_exceptiontable:  # it may go on if an attribute does not exist
@@ -180,7 +186,7 @@ class MergedReads:
         self.keys: dict[str, ReadKeys] = {}
         self.guarded = set[str]()
         """Names of functions whose errors a function that calls them may catch."""
-        self.reads_all = self.compares = False
+        self.reads_all = self.compares = self.copies = False
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other)
@@ -200,6 +206,7 @@ class MergedReads:
         self.used |= reads.used
         self.reads_all |= reads.reads_all
         self.compares |= reads.compares
+        self.copies |= reads.copies
         _merge_keys(self.keys, reads.keys)
 
     def attributes_among(self, names: Iterable[Any]) -> list[str]:
