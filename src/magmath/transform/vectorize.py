@@ -81,7 +81,8 @@ class vectorize:
         leaves, tree = results
         types = self._types
         if types is None:  # as in NumPy, those that the elements themselves give
-            of_elements = self._mapped(flat)
+            is_wide = all(x.dtype is y.dtype for x, y in zip(wide, flat, strict=True))
+            of_elements = results if is_wide else self._mapped(flat)
             if of_elements is None:
                 return None
             types = [x.dtype for x in of_elements[0]]
