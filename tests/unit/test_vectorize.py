@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import singledispatch
 from typing import Any
 
 import numpy
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import magmath as mm
@@ -57,6 +60,7 @@ RULES: list[Callable[..., Any]] = [
     lambda v, w: v * w,
     lambda v, w: v / 3 - w,
     lambda v, w: (v - 2 * w, v * w * 1e30),
+    lambda v, w: (v + w) * 3,
 ]
 
 
@@ -72,7 +76,6 @@ def test_functions_compute_with_pythons_numbers(
 ) -> None:
     """Elements of small types neither wrap nor are rounded before the result."""
     a, b = (numpy.asarray([1, 0, 100], one) for one in types)
-    assume("bool" not in types or rule is not RULES[0])  # products of Python's are integers
     options: dict[str, Any] = {}
     if otype is not None:
         options["otypes"] = [otype] * (2 if rule is RULES[2] else 1)
@@ -80,8 +83,10 @@ def test_functions_compute_with_pythons_numbers(
         warnings.simplefilter("ignore")
         try:
             expected = numpy.vectorize(rule, **options)(a, b)
-        except (OverflowError, TypeError):  # a number that the type of the result does not hold
-            assume(False)
+        except (OverflowError, TypeError) as error:  # the type of the result has no such number
+            with pytest.raises(type(error)):
+                mm.vectorize(rule, **options)(mm.asarray(a), mm.asarray(b))
+            return
         actual = mm.vectorize(rule, **options)(mm.asarray(a), mm.asarray(b))
     pairs = zip(actual, expected, strict=True) if rule is RULES[2] else [(actual, expected)]
     for one, value in pairs:
@@ -130,6 +135,51 @@ def _summed(x: Any) -> Any:
     return total
 
 
+log: list[int] = []
+table = defaultdict(float, {1: 5.0})
+
+
+def _logged(x: Any) -> Any:
+    log.extend([0])
+    return x * 0 + len(log)
+
+
+@singledispatch
+def _by_type(x: Any) -> Any:
+    return -x
+
+
+@_by_type.register
+def _(x: float) -> Any:
+    return x * 2
+
+
+@_by_type.register
+def _(x: int) -> Any:
+    return x * 3
+
+
+class _Ignoring:
+    """Suppresses errors in a `with`, and in its calls."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> bool:
+        return True
+
+    def __call__(self, x: Any) -> Any:
+        return _root_or_nan(x)
+
+
+def _root_or_negative(x: Any) -> Any:
+    with _Ignoring():
+        return math.sqrt(x)
+    return -x
+
+
+handlers: list[Any] = [None] * 600 + [_root_or_nan]
+
 OF_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "caught": _inverse_or_nothing,
     "in a function that is called": lambda x: _inner(x),
@@ -151,6 +201,22 @@ OF_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "floor": lambda x: 7 // x,
     "remainder": lambda x: x % 3,
     "infinity": lambda x: x * math.inf,
+    "sum of comparisons": lambda x: ((x > 0) + (x > 1)) * 1.0,
+    "missing item": lambda x: table[x] + x,
+    "size of a set": lambda x: len({x, 2}) + 0 * x,
+    "extend": _logged,
+    "class": lambda x: x * 2 if x.__class__ is float else -x,
+    "dispatch by type": lambda x: _by_type(x),
+    "error in with": _root_or_negative,
+    "call of an object": lambda x: _Ignoring()(x),
+    "long list": lambda x: handlers[600](x),
+    "builtin": math.floor,
+    "operator": operator.neg,
+    "floor division": lambda x: operator.floordiv(7, x),
+    "divmod": lambda x: divmod(7, x)[1],
+    "pow": lambda x: pow(2.0, x),
+    "shift": lambda x: 1 >> x,
+    "default": lambda x, by=(1.0, 2.0): x * by[0],
 }
 
 
@@ -165,10 +231,12 @@ def test_what_python_does_with_numbers_alone(name: str, numbers: list[Any]) -> N
     results = []
     for of in (numpy.vectorize, mm.vectorize):
         calls[0], total = 0, 0.0
+        log.clear()
+        table.clear()
         try:
             with numpy.errstate(all="ignore"):
                 results.append(numpy.asarray(of(OF_NUMBERS[name], **options)(numbers)))
-        except (ArithmeticError, TypeError) as error:
+        except (ArithmeticError, TypeError, ValueError) as error:
             results.append(type(error))
     expected, actual = results
     if isinstance(expected, type):
@@ -177,15 +245,79 @@ def test_what_python_does_with_numbers_alone(name: str, numbers: list[Any]) -> N
         numpy.testing.assert_allclose(actual, expected, rtol=1e-15)
 
 
-def test_functions_that_only_compute_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    factor = mm.asarray(2.0)
+def _scaled(x: Any, by: float = 2.0) -> Any:
+    return x * by
 
-    def scaled(x: Any) -> Any:
-        return x * factor
 
-    function = mm.vectorize(lambda x, y: scaled(x) ** 2 / y + x % 3)
+def _stepwise(x: Any, y: Any) -> Any:
+    z = numpy.exp(-x) / 2
+    z += _scaled(y)
+    return mm.sqrt(z), z**2
+
+
+def _applied(function: Any, x: Any) -> Any:
+    return function(x)
+
+
+TRACED: list[Callable[..., Any]] = [
+    lambda x, y: _scaled(x) ** 2 / y + math.pi,
+    lambda x, y: _applied(numpy.tanh, x) - _applied(_scaled, y),
+    lambda x, y: numpy.maximum(x, y) + numpy.abs(x),
+    _stepwise,
+    mm.hypot,
+    numpy.add,
+]
+
+
+@pytest.mark.parametrize("function", TRACED)
+def test_functions_that_only_compute_are_traced(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = numpy.asarray([[1.0], [-2.0]]), numpy.asarray([0.5, 4.0, 2.0])
+    expected = numpy.asarray(numpy.vectorize(function)(x, y))
+    monkeypatch.setattr(mm.vectorize, "_call_with_numbers", None)
+    actual = numpy.asarray(mm.vectorize(function)(mm.asarray(x), y))
+    numpy.testing.assert_allclose(actual, expected, rtol=1e-14)
+
+
+def test_results_of_a_trace_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     divided = mm.compile(mm.vectorize(lambda x: 1 / x))
     monkeypatch.setattr(mm.vectorize, "_call_with_numbers", None)
-    results = function([1.0, 2.0, math.nan], 2.0)
-    numpy.testing.assert_array_equal(results.numpy(), [3.0, 10.0, math.nan])
     assert divided(mm.asarray([0.0, 2.0])).tolist() == [math.inf, 0.5]
+
+
+OPERATIONS = ["{} + {}", "{} - {}", "{} * {}", "{} // {}", "{} % {}", "{} >> {}", "{} or {}"]
+CALLS = ["-{}", "~{}", "{} / 2", "{} ** 1.5", "{} ** -1", "{} > 1", "{} if x else 2", "x.real * {}",
+         "np.floor({})", "np.sign({})", "np.maximum({}, 2)", "np.greater({}, 1)", "abs({})",
+         "math.floor({})", "float({})", "int({})", "round({})", "isinstance({}, int)"]  # fmt: skip
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["x", "y", "2", "0.5", "True"]),
+    lambda inner: (
+        st.builds(lambda form, a, b: f"({form.format(a, b)})", st.sampled_from(OPERATIONS), inner,
+                  inner)
+        | st.builds(lambda form, a: f"({form.format(a)})", st.sampled_from(CALLS), inner)
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(text=EXPRESSIONS, type_of_x=st.sampled_from(["bool", "int64", "float64"]))
+def test_expressions(text: str, type_of_x: str) -> None:
+    """Whatever a function has, it gives NumPy's numbers, or raises its error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rule = eval(f"lambda x, y: {text}", {"np": numpy, "math": math})
+    x, y = numpy.asarray([1, 3, 0, 1], type_of_x), numpy.asarray([2, 0, 1, -1])
+    results = []
+    for of in (numpy.vectorize, mm.vectorize):
+        try:
+            with numpy.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results.append(numpy.asarray(of(rule, otypes=[float])(x, y)))
+        except (ArithmeticError, TypeError, ValueError) as error:
+            results.append(type(error))
+    expected, actual = results
+    if isinstance(expected, type):
+        assert actual is expected
+    else:
+        numpy.testing.assert_allclose(actual, expected, rtol=1e-14)

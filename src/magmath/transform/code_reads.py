@@ -36,17 +36,8 @@ _READ_ALL = {
 """Names by which code reads all attributes of an object, or their names."""
 _COMPARING = {"sorted", "min", "max", "sort", "index", "count", "remove"}
 """Functions that compare objects with each other."""
-_INSPECTING = {
-    "isinstance", "issubclass", "type", "callable", "hasattr", "getattr", "id", "hash",
-    "str", "repr", "format", "ascii", "print", "get", "setdefault", "pop", "append", "divmod",
-}  # fmt: skip
-"""Functions whose results depend on more of an object than its number, or that have effects."""
-_INSPECTIONS = {
-    "CONTAINS_OP", "MATCH_CLASS", "CONVERT_VALUE", "FORMAT_VALUE", "FORMAT_SIMPLE",
-    "FORMAT_WITH_SPEC", "STORE_SUBSCR", "DELETE_SUBSCR", *_STORES,
-}  # fmt: skip
-_INTEGER_OPERATIONS = {"//", "%", "**", "//=", "%=", "**="}
-"""Operations that integers have for some operands only, or only as floating point numbers."""
+_COPYING = {"type", "__class__", "copy", "deepcopy", "replace", "loads"}
+"""Names by which code may make another object of a class that it does not name."""
 
 
 @final
@@ -67,9 +58,7 @@ class CodeReads:
     reads_all    True if it reads attributes whose names are not in the code
     catches      True if it may go on after an error in a function that it calls
     compares     True if it compares objects with each other, not only with constants
-    inspects     True if it may do with an array something else than with each of its numbers: it
-                 catches errors, reads types, texts or hashes, binds names of others, or has an
-                 operation that integers have for some operands only
+    copies       True if it may make other objects of the classes of those that it reads
     """
 
     names: frozenset[str]
@@ -84,7 +73,7 @@ class CodeReads:
     reads_all: bool
     catches: bool
     compares: bool
-    inspects: bool
+    copies: bool
 
 
 @lru_cache(maxsize=4096)
@@ -100,7 +89,6 @@ def reads_of(code: CodeType) -> CodeReads:
         scan.tentative |= {text for text in texts if text.isidentifier()}
         _merge_keys(scan.keys, dict.fromkeys(texts, ANY_KEY))
     called = scan.names | scan.attributes
-    catches = scan.catches or "suppress" in called
     return CodeReads(
         names=frozenset(scan.names),
         attributes=frozenset(scan.attributes | scan.tentative),
@@ -112,9 +100,9 @@ def reads_of(code: CodeType) -> CodeReads:
         initialized=frozenset(scan.initialized),
         used=frozenset(scan.used),
         reads_all=scan.reads_all or not _READ_ALL.isdisjoint(called),
-        catches=catches,
+        catches=scan.catches or "suppress" in called,
         compares=scan.compares or not _COMPARING.isdisjoint(called),
-        inspects=scan.inspects or catches or not _INSPECTING.isdisjoint(called),
+        copies=not _COPYING.isdisjoint(called | scan.tentative),
     )
 
 
@@ -128,7 +116,7 @@ class _Scan:
         self.keys: dict[str, ReadKeys] = {}
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
-        self.reads_all = self.catches = self.compares = self.inspects = False
+        self.reads_all = self.catches = self.compares = False
 
     def visit(self, code: CodeType) -> None:
         """Add the names in the instructions of one function."""
@@ -156,10 +144,8 @@ class _Scan:
             if x.opname == "PUSH_EXC_INFO":  # of a handler, or of the end of a `with`
                 self.catches |= following[0].opname != "WITH_EXCEPT_START"
             elif x.opname in _COMPARISONS:
-                self.compares |= instructions[i - 1].opname not in _CONSTANTS
-            elif x.argrepr in _INTEGER_OPERATIONS:
-                self.inspects |= not _is_positive_number(instructions[i - 1])
-            self.inspects |= x.opname in _INSPECTIONS
+                is_constant = instructions[i - 1].opname in _CONSTANTS and not x.is_jump_target
+                self.compares |= not is_constant
             if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
                 self.reads_all = True
         if code.co_exceptiontable:  # it may go on if an attribute does not exist
@@ -167,10 +153,6 @@ class _Scan:
         self.rebound |= order.rebound
         self.initialized |= order.initialized
         self.used |= order.used
-
-
-def _is_positive_number(x: dis.Instruction) -> bool:
-    return x.opname in _CONSTANTS and isinstance(x.argval, int | float) and x.argval > 0
 
 
 def _texts(constants: Iterable[Any]) -> Iterator[str]:
@@ -204,7 +186,7 @@ class MergedReads:
         self.keys: dict[str, ReadKeys] = {}
         self.guarded = set[str]()
         """Names of functions whose errors a function that calls them may catch."""
-        self.reads_all = self.compares = self.inspects = False
+        self.reads_all = self.compares = self.copies = False
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other)
@@ -224,7 +206,7 @@ class MergedReads:
         self.used |= reads.used
         self.reads_all |= reads.reads_all
         self.compares |= reads.compares
-        self.inspects |= reads.inspects
+        self.copies |= reads.copies
         _merge_keys(self.keys, reads.keys)
 
     def attributes_among(self, names: Iterable[Any]) -> list[str]:

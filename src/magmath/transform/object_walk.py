@@ -75,6 +75,7 @@ _NOT_CALLED = frozenset(
     )
 )
 """Special methods of an object that a computation with it seldom calls."""
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _COMPARISONS = tuple([f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")])
 _CONSTANT = (*COMPARED, type(None), type(...), Array, np.dtype, range, slice)
 """Types in which nothing is read by name."""
@@ -303,25 +304,18 @@ class ObjectWalk:
         methods."""
         kind = type(value)
         self._visit_comparisons(kind)
+        if self._reads.copies:
+            self._reach(kind, f"the class of {label}")
         if ("class of", id(kind)) in self._seen:
             return
         self._seen.add(("class of", id(kind)))
-        special = [
-            name
-            for base in own_classes(kind)
-            for name, x in vars(base).items()
-            if name.startswith("__")
-            and isinstance(x, FunctionType)
-            and name not in _NOT_CALLED
-            and not (name in _COMPARISONS and is_generated(x))
-        ]
-        self._add_methods(kind, special)
+        self._add_methods(kind, _special_methods(kind))
         self._visit_attributes_of_class(kind, label)
 
     def _visit_class(self, kind: type, label: str) -> None:
         """Visit a class that is read by name, and may be called."""
         self._visit_comparisons(kind)
-        self._add_methods(kind, ("__init__", "__new__", "__post_init__"))
+        self._add_methods(kind, (*_CONSTRUCTORS, *_special_methods(kind)))
         self._visit_attributes_of_class(kind, label)
         self._visit_attributes_of_class(type(kind), label)
 
@@ -352,6 +346,8 @@ class ObjectWalk:
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
                     self._visit_entry(vars(base), name, f"{label}.{name}", owner=base)
                     self._reach(function_of(value), f"{kind.__name__}.{name}", name)
+                if isinstance(value, classmethod):
+                    self._reach(kind, label)
                 if value is not MISSING:
                     break
 
@@ -412,6 +408,20 @@ class ObjectWalk:
             self.buffers.append(ObservedBuffer(buffer, label))
         elif is_writable:
             self.uncompared = self.uncompared or label
+
+
+def _special_methods(kind: type) -> list[str]:
+    """Return the names of the special methods that a computation with objects of a class may call,
+    without generated comparisons."""
+    return [
+        name
+        for base in own_classes(kind)
+        for name, x in vars(base).items()
+        if name.startswith("__")
+        and isinstance(x, FunctionType)
+        and name not in _NOT_CALLED
+        and not (name in _COMPARISONS and is_generated(x))
+    ]
 
 
 def _label(labels: Mapping[str, str], name: str) -> str:

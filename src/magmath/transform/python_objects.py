@@ -38,8 +38,10 @@ def function_of(value: Any) -> Any:
 
 
 def is_generated(method: FunctionType) -> bool:
-    """Return True for a method that a decorator such as `dataclass` has written."""
-    return method.__qualname__ != method.__code__.co_qualname
+    """Return True for a method that a decorator such as `dataclass` has written, of no file."""
+    code, is_decorated = method.__code__, "__wrapped__" in vars(method)
+    has_other_name = method.__qualname__ != code.co_qualname
+    return has_other_name and not is_decorated and code.co_filename.startswith("<")
 
 
 def own_classes(kind: type) -> list[type]:

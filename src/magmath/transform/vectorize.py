@@ -1,10 +1,9 @@
 """`vectorize`: NumPy's class that applies a Python function of numbers to each element of arrays.
 
-A function that only computes is traced, and the workers apply it to all elements, as by `vmap`, in
-the types of the Python numbers that NumPy passes. Any other one is called for each element, on a
-copy in this process: one that may distinguish an array from a number, such as by its type or by
-catching errors, and one that gives infinity or nan for finite elements, as division by zero does,
-where Python raises an error or gives a complex number.
+A function that only computes (`elementwise_code`) is traced, and the workers apply it to all
+elements, as by `vmap`, in the types of the Python numbers that NumPy passes. Any other one is
+called for each element, on a copy in this process, and so is one that gives infinity or nan, as
+division by zero does, where Python raises an error or gives a complex number.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.api import reductions
 from magmath.api.creation import asarray
-from magmath.api.elementwise import isfinite, logical_and, logical_not
-from magmath.api.reductions import any
+from magmath.api.elementwise import equal, isfinite, logical_and
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.tree import Tree, flatten, unflatten
-from magmath.core.dtypes import as_dtype, complex128, float64, int64, uint64
+from magmath.core.dtypes import as_dtype, complex128, float64, int64, is_same_kind, uint64
 from magmath.core.shapes import broadcast
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.elementwise import astype
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
-from magmath.transform.object_walk import complete_walk
+from magmath.transform.elementwise_code import is_elementwise
 from magmath.transform.vmap import vmap
 
 _WIDEST = {"int": int64, "uint": int64, "float": float64, "complex": complex128}
@@ -68,33 +67,30 @@ class vectorize:
     def _try_trace(self, args: tuple[Any, ...]) -> Any:
         """Return the results computed by the workers, None if the function has to be called with
         numbers."""
-        walk = complete_walk((self.pyfunc,))
-        if walk.found_reads.inspects or walk.generators or walk.iterators:
+        if not is_elementwise(self.pyfunc):
             return None
         arrays = [as_array("vectorize", x).node for x in args]
-        if uint64 in [x.dtype for x in arrays]:  # Python's numbers may be larger, or negative
+        if not _are_of_python_numbers(arrays):
             return None
         shape = broadcast("vectorize", *[x.shape for x in arrays])
         flat = [Array(_flat(x, shape)) for x in arrays]
-        wide = [_widened(x) for x in flat]
+        wide = [Array(astype(x.node, _WIDEST[x.dtype.kind])) for x in flat]
         results = self._mapped(wide)
         if results is None:
             return None
         leaves, tree = results
         types = self._types
         if types is None:  # as in NumPy, those that the elements themselves give
-            is_same = all(x is y for x, y in zip(wide, flat, strict=True))
-            typed = results if is_same else self._mapped(flat)
-            if typed is None:
+            is_wide = all(x.dtype is y.dtype for x, y in zip(wide, flat, strict=True))
+            of_elements = results if is_wide else self._mapped(flat)
+            if of_elements is None:
                 return None
-            types = [x.dtype for x in typed[0]]
-        if len(types) != len(leaves) or _has_new_infinity(wide, leaves):
+            types = [x.dtype for x in of_elements[0]]
+        if len(types) != len(leaves):
             return None
-        shaped = [
-            Array(astype(reshape(x.node, shape), dtype))
-            for x, dtype in zip(leaves, types, strict=True)
-        ]
-        return unflatten(tree, shaped)
+        numbers = [Array(reshape(x.node, shape)) for x in leaves]
+        typed = [Array(astype(x.node, dtype)) for x, dtype in zip(numbers, types, strict=True)]
+        return unflatten(tree, typed) if _can_hold(typed, numbers) else None
 
     def _mapped(self, flat: Sequence[Array]) -> tuple[list[Any], Tree] | None:
         """Return the results of the function for all elements, and their nesting, None if it does
@@ -115,29 +111,31 @@ class vectorize:
         return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
 
 
-def _has_new_infinity(arguments: Sequence[Array], results: Sequence[Array]) -> bool:
-    """Return True if a result is infinite or nan for finite arguments; False if these have no
-    values yet, in a function that is traced."""
-    inexact = [x for x in results if x.dtype.kind in ("float", "complex")]
-    if not inexact:
-        return False
-    was_finite = reduce(logical_and, map(isfinite, arguments))
-    is_finite = reduce(logical_and, map(isfinite, inexact))
-    has_any = any(logical_and(was_finite, logical_not(is_finite)))
+def _can_hold(typed: Sequence[Array], numbers: Sequence[Array]) -> bool:
+    """Compute results converted to their types; return True if they are finite, and have the
+    numbers, but for their rounding. True while a function is traced, when they have no values."""
+    conditions = []
+    for result, x in zip(typed, numbers, strict=True):
+        widest = _WIDEST.get(result.dtype.kind)
+        if widest is None or not is_same_kind(x.dtype, widest):
+            return False
+        is_integer = widest is int64
+        conditions.append(equal(result.astype(x.dtype), x) if is_integer else isfinite(result))
+    are_held = reductions.all(reduce(logical_and, conditions))
     try:
-        evaluate(has_any, *results)
+        evaluate(are_held, *typed, wait=True)
     except TracingError:
-        return False
-    return bool(has_any)
+        return True
+    return bool(are_held)
+
+
+def _are_of_python_numbers(arrays: Sequence[Node]) -> bool:
+    """Return True if an element type has the Python numbers that the elements become."""
+    types = [x.dtype for x in arrays]  # numbers of uint64 may be larger, or become negative
+    return uint64 not in types and _WIDEST.keys() >= {dtype.kind for dtype in types}
 
 
 def _flat(x: Node, shape: tuple[int, ...]) -> Node:
     """Return the elements of an array, broadcast to a shape, in one dimension."""
     wide = broadcast_to(x, shape)
     return reshape(wide, (wide.size,))
-
-
-def _widened(x: Array) -> Array:
-    """Return an array in the type of the Python numbers that its elements become."""
-    dtype = _WIDEST.get(x.dtype.kind, x.dtype)
-    return x if x.dtype is dtype else Array(astype(x.node, dtype))

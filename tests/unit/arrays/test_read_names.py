@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,10 @@ class Config:
     mode: str
     inner: Any = None
 
+    @classmethod
+    def fast(cls) -> Config:
+        return cls("fast")
+
 
 @dataclass(order=True)
 class Level:
@@ -184,9 +189,40 @@ class Mode:
         return 0
 
 
+def _forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any) -> Any:
+        return method(*args)
+
+    return call
+
+
+class DecoratedMode:
+    """An object whose comparison is decorated."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @_forwarded
+    def __eq__(self, other: object) -> bool:
+        return self.name == other
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Selector:
+    """A function that is made where it is called."""
+
+    def __call__(self) -> bool:
+        return bool(level.number > 2)
+
+
 FAST, SLOW = Config("fast"), Config("slow")
 level, mode = Level(2), Mode("fast")
+decorated_mode, only = DecoratedMode("fast"), Config("fast")
 config = Config("fast", Level(2))
+STORED = pickle.dumps(only)
 
 
 def _is_fast_among(options: Any) -> bool:
@@ -207,6 +243,14 @@ COMPARISONS: dict[str, tuple[Callable[[], bool], Any, str, Any]] = {
     "<": (lambda: level < Level(3), level, "number", 4),
     "sorted": (_is_level_first, level, "number", 4),
     "text": (lambda: mode == "fast", mode, "name", "slow"),
+    "decorated": (lambda: decorated_mode == "fast", decorated_mode, "name", "slow"),
+    "type": (lambda: only == type(only)("fast"), only, "mode", "slow"),
+    "class": (lambda: only == only.__class__("fast"), only, "mode", "slow"),
+    "class method": (lambda: only == only.fast(), only, "mode", "slow"),
+    "replaced": (lambda: replace(only, mode="fast") == only, only, "mode", "slow"),
+    "loaded": (lambda: pickle.loads(STORED) == only, only, "mode", "slow"),
+    "or nothing": (lambda: only == (FAST if level.number else None), only, "mode", "slow"),
+    "called object of a class": (lambda: Selector()(), level, "number", 3),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import weakref
 
@@ -46,3 +47,21 @@ def test_a_value_is_deleted_with_its_variable() -> None:
         assert [x() is None for x in references] == [True, False]
         del v
         assert references[1]() is None
+
+
+def test_values_end_with_the_map() -> None:
+    class Value:
+        pass
+
+    with current("inline"):
+        v, value, values = mm.variable("v", 0.0), Value(), VariableMap[Value]()
+        reference = weakref.ref(value)
+        values[v] = value
+        del value
+        gc.disable()  # the last reference ends the map, not the collector of cycles
+        try:
+            del values
+            assert reference() is None
+        finally:
+            gc.enable()
+        del v

@@ -3,9 +3,10 @@ uint64 with signed integers.
 
 Such a comparison has a defined result: -1 is less than any unsigned integer. A single number is
 replaced by the largest or smallest value of the type, and the array is clipped so that it does not
-reach that value. Lists of numbers are compared in a wider integer type, and those in which elements
-are looked up lose the numbers that no element can be. Numbers that no type of
-uint64 holds, which are negative, become 0, and the elements that they are compared with at least 1.
+reach that value. Lists of numbers are compared in a wider integer type; from those in which
+elements are looked up, the numbers outside the range of the array's type are removed. Negative
+numbers, which uint64 cannot hold, become 0, and the elements that they are compared with at
+least 1.
 """
 
 from __future__ import annotations

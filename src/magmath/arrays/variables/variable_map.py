@@ -33,13 +33,14 @@ class VariableMap(Generic[MappedValue]):
         return value
 
     def __setitem__(self, v: Variable, value: MappedValue) -> None:
-        entries, key = self._entries, id(v)
+        key, reference = id(v), ref(self)  # no cycle: values end with the map
 
         def remove(owner: ref[Variable]) -> None:
-            if key in entries and entries[key][0] is owner:
-                del entries[key]
+            values = reference()
+            if values is not None and key in values._entries and values._entries[key][0] is owner:
+                del values._entries[key]
 
-        entries[key] = ref(v, remove), value
+        self._entries[key] = ref(v, remove), value
 
     def __contains__(self, v: Variable) -> bool:
         return self.find(v) is not None
