@@ -7,7 +7,7 @@ them, so it may overwrite what it updates (`engine/fallible_operations.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -42,37 +42,6 @@ _POSITIONS = frozenset(("argsort", "argmax", "argmin"))
 """Operations whose elements are positions along an axis."""
 
 
-def operands_drawn_as_indices(
-    graph: Graph, in_range: Collection[Node] = ()
-) -> list[tuple[Node, int]]:
-    """Return each index of an operation that depends on random numbers, and on no data: the node of
-    the operation, and the position of the operand.
-
-    in_range  leaves from which indices are computed that are in range
-    """
-    drawn: set[Node] = set()
-    varying: set[Node] = set()
-    found = []
-    for node in graph.nodes:
-        if node.is_leaf:
-            if node.operation is not SCALAR and node not in in_range:
-                varying.add(node)
-            continue
-        checked = node.operation.checked
-        if checked is not None and checked.accepts_draws:
-            positions = checked.positions(node)
-            found += [
-                (node, i)
-                for i in positions
-                if node.inputs[i] in drawn and node.inputs[i] not in varying
-            ]
-        if node.operation.is_random or not drawn.isdisjoint(node.inputs):
-            drawn.add(node)
-        if not varying.isdisjoint(node.inputs):
-            varying.add(node)
-    return found
-
-
 @final
 class _Step(NamedTuple):
     """The range of a node's elements from those of its inputs.
@@ -91,14 +60,14 @@ class DrawnIndices:
     """The indices that a program draws at random.
 
     graph    a graph of operations that have kernels
+    drawn    the indices (`UncheckedOperands`)
     numbers  the leaves of the program's numbers, in order
     """
 
     def __init__(
-        self, graph: Graph, numbers: Sequence[Node], in_range: Collection[Node] = ()
+        self, graph: Graph, drawn: Sequence[tuple[Node, int]], numbers: Sequence[Node]
     ) -> None:
-        drawn = operands_drawn_as_indices(graph, in_range)
-        position = {node: i for i, node in enumerate(graph.nodes)} if drawn else {}
+        position = {node: i for i, node in enumerate(graph.nodes)}
         needed = topological([node.inputs[i] for node, i in drawn])
         self._steps = [
             _Step(position[x], [position[y] for y in x.inputs], _range_rule(x))
@@ -120,10 +89,6 @@ class DrawnIndices:
         ]
         self._last: tuple[list[Number] | None, bool] = (None, True)
         """The last numbers, and whether the indices were in range."""
-
-    def __bool__(self) -> bool:
-        """True if the program draws indices."""
-        return bool(self._checks)
 
     def can_be_out_of_range(self, numbers: Sequence[Number]) -> bool:
         """Return True unless all indices are in range in a run with these numbers."""

@@ -8,6 +8,7 @@ and keeps the former values until then (`Evaluator.assign`, `arrays/variables/va
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple, final
 
 from magmath.engine.number_checks import operands_checked_before_runs
 from magmath.graph import Graph, Node, topological
@@ -39,14 +40,26 @@ def is_fallible(node: Node) -> bool:
     return not all(is_known_number(node.inputs[i]) for i in checked.positions(node))
 
 
-def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
-    """Return True if a run of a graph of operations that have kernels fails for some values of its
-    leaves, after the checks before it (`NumberChecks`), and if the indices that it draws are in
-    range (`DrawnIndices`).
+@final
+class UncheckedOperands(NamedTuple):
+    """The operands that can make a run of a program fail, after the checks before it
+    (`NumberChecks`): each is the node of an operation, and the position of the operand.
+
+    drawn     indices that depend on random numbers alone: their range is known (`DrawnIndices`)
+    has_data  True if there are others
+    """
+
+    drawn: list[tuple[Node, int]]
+    has_data: bool
+
+
+def unchecked_operands(graph: Graph, in_range: Collection[Node] = ()) -> UncheckedOperands:
+    """Return the operands that can make a run of a graph of operations that have kernels fail.
 
     `in_range`: leaves from which indices are computed that are in range.
     """
-    varying: set[Node] = set()
+    varying, random = set[Node](), set[Node]()
+    drawn, has_data = list[tuple[Node, int]](), False
     checked_before = set(operands_checked_before_runs(graph, graph.leaves))
     for node in graph.nodes:
         if node.is_leaf:
@@ -57,10 +70,14 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
         if checked is not None:
             for i in checked.positions(node):
                 operand = node.inputs[i]
-                is_drawn = not (operand.is_of_numbers or operand in varying)
-                is_in_range = is_drawn and checked.accepts_draws
-                if not (is_in_range or (node, i) in checked_before):
-                    return True
+                if (node, i) in checked_before:
+                    continue
+                if operand.is_of_numbers or operand in varying or not checked.accepts_draws:
+                    has_data = True
+                elif operand in random:
+                    drawn.append((node, i))
         if not varying.isdisjoint(node.inputs):
             varying.add(node)
-    return False
+        if node.operation.is_random or not random.isdisjoint(node.inputs):
+            random.add(node)
+    return UncheckedOperands(drawn, has_data)

@@ -79,20 +79,24 @@ class NamedStrategies:
     """
 
     def __init__(self) -> None:
-        self._strategies: dict[str, Strategy] = {}
-        """By the representation of what was given, and by that of the strategy itself."""
+        self._by_name: dict[str, Strategy] = {}
+        self._by_settings: dict[str, Strategy] = {}
 
     def of(self, given: Any) -> Strategy:
         """Return the strategy for a name or for options of layers, or the given strategy. Raises
         OptionError for other values."""
         strategy = self.known_or_new(given)
         if strategy is not given:
-            self._strategies[repr(given)] = self._strategies[repr(strategy)] = strategy
+            self._by_settings[repr(strategy)] = strategy
+            if isinstance(given, str):
+                self._by_name[given] = strategy
         return strategy
 
     def known_or_new(self, given: Any) -> Strategy:
         """Return what `of` returns, without keeping a new strategy."""
         if isinstance(given, Strategy):
             return given
-        strategy = self._strategies.get(repr(given)) or as_strategy(given)
-        return self._strategies.get(repr(strategy), strategy)
+        if isinstance(given, str) and given in self._by_name:
+            return self._by_name[given]
+        strategy = as_strategy(given)
+        return self._by_settings.get(repr(strategy), strategy)

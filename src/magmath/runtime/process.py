@@ -149,6 +149,8 @@ def main(
     if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
         exit_when_stuck(worker.rank, lambda: service.running, lambda: worker.comm.is_waiting)
     service.run()
+    if direct is not None:
+        direct.close()
     dealer.disable_monitor()  # the connection may be closed from here on
     worker.close()
     context.destroy(linger=0)

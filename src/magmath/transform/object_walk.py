@@ -426,14 +426,3 @@ def _special_methods(kind: type) -> list[str]:
 
 def _label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(name, "a name")
-
-
-def complete_walk(functions: tuple[Any, ...], arguments: tuple[Any, ...] = ()) -> ObjectWalk:
-    """Return a walk that knows all names that these functions, and those that they call, read."""
-    reads = MergedReads()
-    while True:
-        walk = ObjectWalk(reads)
-        walk.follow(functions, arguments)
-        if walk.found_reads == reads:
-            return walk
-        reads = walk.found_reads

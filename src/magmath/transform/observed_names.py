@@ -13,7 +13,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, final
 from weakref import ref
 
-from magmath.transform.object_walk import complete_walk
+from magmath.transform.code_reads import MergedReads
+from magmath.transform.object_walk import ObjectWalk
 from magmath.transform.observed_entries import ObservedBuffer, ObservedEntries
 
 
@@ -36,8 +37,13 @@ class ObservedNames:
     """
 
     def __init__(self, *functions: Any, arguments: tuple[Any, ...] = ()) -> None:
-        walk = complete_walk(functions, arguments)
-        reads = walk.found_reads
+        reads = MergedReads()
+        while True:
+            walk = ObjectWalk(reads)
+            walk.follow(functions, arguments)
+            if walk.found_reads == reads:
+                break
+            reads = walk.found_reads
         self.rebound, self.used = reads.rebound - reads.initialized, reads.used
         self.generators, self.iterators = walk.generators, walk.iterators
         self.uncompared, self.modules = walk.uncompared, walk.modules

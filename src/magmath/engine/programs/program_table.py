@@ -17,7 +17,7 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.drawn_indices import DrawnIndices
-from magmath.engine.fallible_operations import is_fallible_program
+from magmath.engine.fallible_operations import unchecked_operands
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.asynchronous_build import build_asynchronous
@@ -173,13 +173,15 @@ class ProgramTable:
         checks: NumberChecks | None = None
         if any(graph.targets) or not pool.is_inline:  # otherwise a kernel fails before it matters
             checks = NumberChecks(expanded, numbers)
+        unchecked = unchecked_operands(expanded, in_range)
+        drawn = unchecked.drawn
         return replace(
             compiled,
             program=program,
             program_id=program_id,
-            is_fallible=is_fallible_program(expanded, in_range),
+            is_fallible=unchecked.has_data,
             number_checks=checks or None,
-            drawn_indices=DrawnIndices(expanded, numbers, in_range) or None,
+            drawn_indices=DrawnIndices(expanded, drawn, numbers) if drawn else None,
         )
 
     def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:

@@ -349,8 +349,8 @@ class _Grouping:
         return sum(node.nbytes for node in kept)
 
     def _has_gradient_readers(self, node: Node) -> bool:
-        """Return True if the gradients of a value, or of what is computed from it, may read it;
-        they compute values within checkpoints again."""
+        """Return True if a gradient may read a value: one of its own or of its readers. Values
+        within checkpoints are recomputed instead."""
         readers = self._readers.get(node, ())
         return node not in self._recomputed and not self.differentiated.isdisjoint((node, *readers))
 
