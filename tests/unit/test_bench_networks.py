@@ -74,7 +74,7 @@ CASES = [
 
 
 # A step on small maps amplifies rounding in MobileNet v2: PyTorch's two memory orders differ as much.
-AMPLIFIED = {("mobilenet_v2", "float32"): 1e-2, ("mobilenet_v2", "mixed-bfloat16"): 0.06}
+AMPLIFIED = {("mobilenet_v2", "float32"): 1e-2}
 
 
 # Batch and size by network and purpose; maps of training have at least 2×2 pixels.
@@ -84,8 +84,17 @@ IMAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("network", ["resnet18", "mobilenet_v2"])
-@pytest.mark.parametrize(("purpose", "precision", "limit"), CASES)
+COMPARED = [
+    (network, *case)
+    for network in ("resnet18", "mobilenet_v2")
+    for case in CASES
+    # PyTorch takes minutes for depthwise gradients of half types where processors have no such
+    # arithmetic.
+    if (network, case[0]) != ("mobilenet_v2", "train") or case[1] == "float32"
+]
+
+
+@pytest.mark.parametrize(("network", "purpose", "precision", "limit"), COMPARED)
 def test_torch_computes_the_same_network(
     network: str,
     purpose: str,
@@ -106,8 +115,8 @@ def test_torch_computes_the_same_network(
     mine = contestant.finish()["loss"]
     if purpose == "train":
         limit = AMPLIFIED.get((network, precision), limit)
-    # PyTorch competes in both memory orders, except in float16, where one is seven times as slow.
-    for last in (True,) if precision in ("mixed-float16", "float16") else (False, True):
+    # PyTorch competes in both memory orders, except in half types, where one is far slower.
+    for last in (False, True) if precision == "float32" else (True,):
         counterpart = torch_network(NetworkProblem.of(case), last)
         counterpart.train(1)
         assert mine == pytest.approx(counterpart.loss(), rel=limit)
