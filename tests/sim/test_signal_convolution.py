@@ -148,6 +148,20 @@ def test_the_cheaper_method_is_taken() -> None:
         assert "fft" not in operations(mm.signal.convolve(long, long, method="direct"))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", ["auto", "direct", "fft"])
+def test_kernels_may_be_computed_from_variables(method: str, workers: int) -> None:
+    """Compiled functions keep such kernels and their content ids, which are one more operand."""
+    with current("shared", workers):
+        w = mm.variable("w", mm.asarray(np.linspace(-1, 1, 512, dtype="float32")))
+        f = mm.compile(lambda x: mm.signal.convolve(x, mm.exp(w), method=method))
+        signal = np.random.default_rng(1).normal(size=1 << 14).astype("float32")
+        for _ in range(2):
+            expected = scipy.signal.convolve(signal, np.exp(np.asarray(w)))
+            np.testing.assert_allclose(np.asarray(f(mm.asarray(signal))), expected, atol=2e-3)
+            w.assign(w / 2)
+
+
 def test_what_cannot_be_convolved_is_refused() -> None:
     with current("inline"):
         x, y = mm.ones((4, 3)), mm.ones((3, 4))

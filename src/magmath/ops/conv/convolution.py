@@ -243,7 +243,7 @@ def by_spectra(node: Node) -> Node:
     """Return the correlation of one signal with one kernel as the product of their spectra."""
     from scipy.fft import next_fast_len
 
-    x, w = node.inputs
+    x, w = node.inputs[:2]
     kernel = w.shape[2:]
     flipped = reversed_along(w, range(2, w.ndim))
     full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
