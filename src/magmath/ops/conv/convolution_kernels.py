@@ -24,7 +24,7 @@ from magmath.ops.conv.window_ranges import (
     window_counts,
     window_elements,
 )
-from magmath.ops.kernel_binding import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only, widened
 
 if TYPE_CHECKING:
     import torch
@@ -158,13 +158,17 @@ def _einsum(
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     """Return the einsum function and its arrays: NumPy's for types that torch barely supports.
 
-    NumPy uses the same memory.
+    NumPy uses the same memory. Sums of products of half types are float32.
     """
-    import torch
-
     if is_numpy_only(a):
         return np.einsum, (a.numpy(), b.numpy(), result.numpy())
-    return torch.einsum, (a, b, result)
+    return _wide_einsum, (a, b, result)
+
+
+def _wide_einsum(subscripts: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.einsum(subscripts, widened(a), widened(b))
 
 
 def _bind_native(
@@ -240,7 +244,7 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
     around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
-    total = torch.zeros_like(y, memory_format=torch.contiguous_format)
+    total = widened(torch.zeros_like(y, memory_format=torch.contiguous_format))
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
         around.fill,
@@ -261,7 +265,7 @@ def bind_input(call: KernelCall) -> BoundCall:
     reach = input_ranges(tile_ranges(call.tiles[0]), w.shape[2:], attributes)
     there, here = overlap(reach, tile_ranges(call.tile))
     target = x[there]
-    total = x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach)))
+    total = widened(x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach))))
     einsum, arrays = _einsum(y, w, total)
     return sequence(
         x.zero_,
@@ -283,7 +287,7 @@ def bind_kernel(call: KernelCall) -> BoundCall:
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
     around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
-    result = torch.zeros_like(w, memory_format=torch.contiguous_format)
+    result = widened(torch.zeros_like(w, memory_format=torch.contiguous_format))
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(
         around.fill, lambda: _set_kernel(einsum, *arrays, attributes), lambda: w.copy_(result)

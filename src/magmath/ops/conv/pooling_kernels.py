@@ -34,7 +34,7 @@ from magmath.ops.conv.window_ranges import (
     tile_ranges,
     windows_of_inputs,
 )
-from magmath.ops.kernel_binding import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only, widened
 
 if TYPE_CHECKING:
     import torch
@@ -47,11 +47,6 @@ def _has_torch(x: torch.Tensor, attributes: Attributes, *, sums: bool) -> bool:
     if not x.is_floating_point() or not 1 <= len(attributes["kernel"]) <= 3:
         return False
     return not sums or set(attributes["dilation"]) == {1}
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    """Return x in the type in which its elements are added: halves as float32."""
-    return x.float() if x.is_floating_point() and x.itemsize == 2 else x
 
 
 def _least_of(x: torch.Tensor) -> float:
@@ -200,7 +195,7 @@ def bind_scatter(call: KernelCall) -> BoundCall:
     )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen = _identity if xp is np else _wide
+    widen = _identity if xp is np else widened
     parts = _parts(call)
 
     def run() -> None:
@@ -228,7 +223,7 @@ def bind_sum(call: KernelCall) -> BoundCall:
     around = _surrounded(call, 0, windows, 0, native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
-    widen, space = _identity if xp is np else _wide, extents_of(windows)
+    widen, space = _identity if xp is np else widened, extents_of(windows)
 
     def run() -> None:
         around.fill()
@@ -257,7 +252,7 @@ def bind_sum_input(call: KernelCall) -> BoundCall:
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen, extents = _identity if xp is np else _wide, extents_of(needed)
+    widen, extents = _identity if xp is np else widened, extents_of(needed)
 
     def run() -> None:
         out[...] = 0
