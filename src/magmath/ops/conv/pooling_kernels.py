@@ -23,13 +23,17 @@ from magmath.kernels.conv.padded_range import (
     symmetric_padding,
 )
 from magmath.ops.conv.pooling_methods import (
+    OutOfBounds,
     PoolingByElement,
     PoolingMethod,
     SpaceExtents,
     TorchPooling,
+    first_numbers,
+    first_positions,
 )
 from magmath.ops.conv.window_ranges import (
     Attributes,
+    first_elements,
     input_ranges,
     tile_ranges,
     windows_of_inputs,
@@ -86,6 +90,27 @@ def _surrounded(
         limits = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
         padding = symmetric_padding(stored, needed, call.attributes["stride"], limits)
     return PaddedRange(call.inputs[operand], stored, needed, padding, value)
+
+
+def _out_of_bounds(
+    call: KernelCall, windows: Sequence[Range], padded: torch.Tensor, *, native: bool
+) -> OutOfBounds | None:
+    """Return how maxima of `padded`, the second operand with its padding, are found in bounds, by
+    torch (`native`) or by element; None if it has no padding."""
+    import torch
+
+    x, kernel, attributes = call.inputs[1], call.attributes["kernel"], call.attributes
+    if padded is x:
+        return None
+    firsts = first_elements(windows, _stored_ranges(call, 1), kernel, attributes)
+    extents = padded.shape[padded.ndim - len(kernel) :]
+    counted = (
+        first_positions(firsts, extents, attributes) if native else first_numbers(firsts, kernel)
+    )
+    is_numpy = is_numpy_only(x)
+    return OutOfBounds(
+        _least_of(x), counted if is_numpy else torch.from_numpy(counted).to(x.device)
+    )
 
 
 def _windows(
@@ -164,7 +189,8 @@ def bind_select(call: KernelCall) -> BoundCall:
     selected = _surrounded(call, 0, windows, 0)
     around = _surrounded(call, 1, windows, _least_of(x))
     xp, (a, source, out) = _arrays(selected.tensor, around.tensor, y)
-    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
+    outside = _out_of_bounds(call, windows, around.tensor, native=native)
+    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None, outside)
     space = extents_of(windows)
 
     def run() -> None:
@@ -194,7 +220,8 @@ def bind_scatter(call: KernelCall) -> BoundCall:
         input_ranges(windows, call.attributes["kernel"], call.attributes), _stored_ranges(call)
     )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
-    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
+    outside = _out_of_bounds(call, windows, around.tensor, native=native)
+    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None, outside)
     widen = _identity if xp is np else widened
     parts = _parts(call)
 
@@ -270,11 +297,16 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> PoolingMethod:
+def _pooling(
+    xp: Any,
+    attributes: Attributes,
+    padding: SpaceExtents | None,
+    outside: OutOfBounds | None = None,
+) -> PoolingMethod:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
-    return (
-        PoolingByElement(xp, attributes) if padding is None else TorchPooling(attributes, padding)
-    )
+    if padding is None:
+        return PoolingByElement(xp, attributes, outside)
+    return TorchPooling(attributes, padding, outside)
 
 
 def _identity(x: Any) -> Any:
