@@ -97,7 +97,7 @@ def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attribu
     return result
 
 
-def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes: Any) -> Any:
+def correlation_reference(x: Any, w: Any, *more: Any, **attributes: Any) -> Any:
     """Return the correlation of NumPy arrays."""
     space = window_counts(x.shape[2:], w.shape[2:], attributes)
     y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
@@ -205,7 +205,7 @@ def _bind_native(
     return bind_convolution(
         problem,
         tuner=tuner,
-        winograd=context.winograd,
+        winograd=context.winograd and attributes["transforms"] != "none",
         workspace_limit=context.workspace_limit,
     )
 
