@@ -72,8 +72,8 @@ def try_tall_qr(
     distance = float(torch.linalg.matrix_norm(product - identity))
     if is_on_any(not distance < _NEAR):
         return False
-    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
-        r.copy_(first.lower.mH)
+    if not is_on_any(distance > len(product) * torch.finfo(a.dtype).eps):
+        r.copy_(first.lower.mH)  # the columns of q are orthonormal to rounding error
         return True
     second = _Factor(torch.linalg.cholesky(product))
     _sweep(divide, len(a_blocks), a)
