@@ -25,7 +25,7 @@ from magmath.core.tall_skinny import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke
-from magmath.kernels.linalg.diagonal_signs import diagonal_signs
+from magmath.kernels.linalg.diagonal_signs import normalize_signs
 from magmath.kernels.linalg.lapack_candidates import (
     CHOLESKY,
     DIVIDE,
@@ -204,20 +204,13 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     mode: Any = "complete" if j > min(m, n) else "reduced"
     if _is_numpy(a):
         numpy_q, numpy_r = np.linalg.qr(a.numpy(), mode=mode)
-        own_signs = np.sign(np.diagonal(numpy_r, axis1=-2, axis2=-1))
-        own_signs[~(abs(own_signs) > 0)] = 1  # of zeros and nan
-        k = own_signs.shape[-1]
-        numpy_q[..., :k] *= own_signs[..., None, :]
-        numpy_r[..., :k, :] *= own_signs.conj()[..., :, None]
+        normalize_signs(numpy_q, numpy_r)
         q.numpy()[...], r.numpy()[...] = numpy_q, numpy_r
         return
     torch_q, torch_r = torch.linalg.qr(a, mode=mode)
-    signs = diagonal_signs(torch_r)
-    k = signs.shape[-1]
+    normalize_signs(torch_q, torch_r)
     q.copy_(torch_q)
     r.copy_(torch_r)
-    q[..., :k] *= signs[..., None, :]
-    r[..., :k, :] *= signs.conj()[..., :, None]
 
 
 def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
@@ -225,10 +218,9 @@ def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
     (m, n), k = a.shape, min(a.shape)
     columns = a.new_empty(max(q.shape[1], n), m)
     triangle = REFLECTIONS(tuner, a, columns)
-    signs = diagonal_signs(triangle)
-    columns[:k] *= signs[:, None]
+    normalize_signs(columns[:k].mT, triangle)
     q.copy_(columns[: q.shape[1]].mT)
-    r[:k] = triangle * signs.conj()[:, None]
+    r[:k] = triangle
     r[k:] = 0
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from magmath.kernels.fortran import invoke
-from magmath.kernels.linalg.diagonal_signs import diagonal_signs
+from magmath.kernels.linalg.diagonal_signs import normalize_signs
 from magmath.kernels.linalg.lapack_candidates import copy_single_threaded
 from magmath.kernels.thread_count import single_threaded_blas
 
@@ -103,9 +103,9 @@ def distributed_tall_qr(
     stack = scratch[: comm.size * n * n * a.itemsize].view(a.dtype).view(comm.size * n, n)
     comm.allgather(stack, triangle.contiguous())
     joint, triangle = torch.linalg.qr(stack)
-    signs = diagonal_signs(triangle)
-    torch.mm(own_q, joint[comm.rank * n : (comm.rank + 1) * n] * signs, out=q)
-    r.copy_(triangle * signs.conj()[:, None])
+    normalize_signs(joint, triangle)
+    torch.mm(own_q, joint[comm.rank * n : (comm.rank + 1) * n], out=q)
+    r.copy_(triangle)
 
 
 @final
