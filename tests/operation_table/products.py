@@ -78,6 +78,7 @@ def _related_by_correlation(draws: Draws) -> tuple[Shape, Shape, Shape, dict[str
         "padding": tuple(padding),
         "dilation": tuple(dilation),
         "groups": groups,
+        "transforms": draws.draw(st.sampled_from(["none", "tiles", "arrays"])),
     }
     shapes = (batch, channels * groups, *x), (outputs * groups, channels, *kernel)
     return *shapes, (batch, outputs * groups, *y), attributes
@@ -86,7 +87,7 @@ def _related_by_correlation(draws: Draws) -> tuple[Shape, Shape, Shape, dict[str
 def _correlation(draws: Draws) -> Case:
     x, w, _, attributes = _related_by_correlation(draws)
     operands = draws.numbers(x, "count"), draws.numbers(w, "count")
-    return Case(operands, {**attributes, "direct": draws.draw(st.booleans())})
+    return Case(operands, attributes)
 
 
 def _correlation_input(draws: Draws) -> Case:

@@ -208,3 +208,32 @@ def test_parts_of_sums_of_half_types_are_added_in_float32(
         assert result.dtype is getattr(mm, half)
         exact = mm.astype(gradient("float32"), result.dtype)
         np.testing.assert_array_equal(mm.astype(result, mm.float32), mm.astype(exact, mm.float32))
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("space", [1, 2, 3, 4, 5])
+def test_half_types_are_rounded_once_in_any_number_of_dimensions(
+    half: str, kind: str, workers: int, space: int
+) -> None:
+    """These sums are exact in float32. Many parts of them exceed float16, or are rounded by it."""
+    random = np.random.default_rng(space)
+    x_shape, w_shape = (2, 3, *[3] * space), (4, 3, *[2] * space)
+    numbers = [
+        random.integers(-255, 256, x_shape) * 128,
+        random.integers(-3, 4, w_shape),
+        random.integers(-3, 4, (2, 4, *[2] * space)),
+    ]
+
+    def results(dtype: str) -> list[Any]:
+        layout = mm.Layout.split(0) if workers > 1 else None
+        x, w, g = (mm.asarray(v.astype("float32"), layout=layout) for v in numbers)
+        x, w, g = (mm.astype(v, half) for v in (x, w, g))
+        x, w, g = (mm.astype(v, dtype) for v in (x, w, g))
+        y = mm.nn.functional.conv(x, w)
+        arrays = [y, *mm.grad(mm.sum(y * g), [x, w])]
+        return [np.asarray(mm.astype(mm.astype(v, half), "float32")) for v in arrays]
+
+    with current(kind, workers):
+        for result, expected in zip(results(half), results("float32"), strict=True):
+            np.testing.assert_array_equal(result, expected)

@@ -375,6 +375,34 @@ def test_same_padding_with_strides_keeps_a_share_of_the_size() -> None:
             assert back.shape[2] == y.shape[2] * stride
 
 
+@every_pool
+@given(data=st.data())
+@settings(few, max_examples=20)
+def test_gradients_of_maxima_of_infinities_and_nan_are_those_of_torch(
+    kind: str, workers: int, data: st.DataObject
+) -> None:
+    """Many windows contain only -inf, some several NaN; cotangents never leave the image."""
+    d, engine = Draw(data), engine_of(kind, workers)
+    kernel = [d.integer(1, 3) for _ in range(d.of([1, 2, 2, 3]))]
+    stride, dilation = ([d.integer(1, 2) for _ in kernel] for _ in range(2))
+    padding = [d.integer(0, k // 2) for k in kernel]
+    space = [step * (k - 1) + d.integer(1, 4) for k, step in zip(kernel, dilation, strict=True)]
+    x = d.random.choice([-np.inf, -np.inf, -np.inf, np.nan, 0.0], (2, d.integer(1, 3), *space))
+    theirs = getattr(T, f"max_pool{len(space)}d")
+    a = torch.tensor(x, requires_grad=True)
+    y = theirs(a, kernel, stride, padding, dilation)
+    g, h = (torch.tensor(d.random.normal(size=n)).requires_grad_() for n in (y.shape, x.shape))
+    (slope,) = torch.autograd.grad(torch.sum(y * g), a, create_graph=True)
+    (second,) = torch.autograd.grad(torch.sum(slope * h), g)
+    with current(kind, workers):
+        values = [v.detach().clone() for v in (a, g, h)]
+        b, g, h = (Array(leaf(engine, v, d.data.draw(placements(v, engine)))) for v in values)
+        y = F.max_pool(b, tuple(kernel), tuple(stride), tuple(padding), dilation=tuple(dilation))
+        result = mm.grad(mm.sum(y * g), b, create_graph=True)
+        np.testing.assert_allclose(np.asarray(result), slope.detach().numpy())
+        np.testing.assert_allclose(np.asarray(mm.grad(mm.sum(result * h), g)), second.numpy())
+
+
 def test_pooling_of_a_batch_of_examples() -> None:
     """`vmap` adds a dimension in front."""
     with current("inline"):

@@ -120,6 +120,43 @@ def test_factors_multiply_to_the_matrix(pool: Any, data: st.DataObject) -> None:
 
 @given(data=st.data())
 @some
+def test_stacks_of_systems_are_solved_as_by_numpy(pool: Any, data: st.DataObject) -> None:
+    """Stacks that are repeated in any of their dimensions, by one of both sides."""
+    stack = data.draw(st.lists(st.integers(0, 3), max_size=3))
+    n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 3))
+    shapes = []
+    for _ in range(2):
+        extents = [1 if data.draw(st.booleans()) else extent for extent in stack]
+        shapes.append(tuple(extents[data.draw(st.integers(0, len(stack))) :]))
+    a = normal((*shapes[0], n, n), "float64") + 4 * n * np.eye(n)
+    b, g = normal((*shapes[1], n, k), "float64", 1), normal((n, k), "float64", 2)
+    expected = np.linalg.solve(a, b)
+    x, y = placed(a, pool, data), placed(b, pool, data)
+    actual = mm.linalg.solve(x, y)
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=1e-10, atol=1e-12)
+    lower = mm.linalg.solve_triangular(x, y, lower=True, transpose=True)
+    triangle = np.swapaxes(np.tril(a), -1, -2)
+    np.testing.assert_allclose(np.asarray(lower), np.linalg.solve(triangle, b), atol=1e-12)
+    by_a, by_b = mm.grad(mm.sum(actual * mm.asarray(g)), [x, y])
+    whole = np.linalg.solve(np.swapaxes(a, -1, -2), g + np.zeros_like(expected))
+    outer = -whole @ np.swapaxes(expected, -1, -2)
+    for slope, full in ((by_a, outer), (by_b, whole)):
+        summed = full.sum(tuple(range(full.ndim - len(slope.shape))))
+        repeated = [d for d in range(summed.ndim) if slope.shape[d] == 1 != summed.shape[d]]
+        summed = summed.sum(tuple(repeated), keepdims=True)
+        np.testing.assert_allclose(np.asarray(slope), summed, rtol=1e-9, atol=1e-11)
+
+
+def test_a_matrix_of_many_systems_is_factorized_once(one: Any) -> None:
+    a = mm.asarray(normal((2, 1, 120, 120), "float32"))
+    b = mm.asarray(normal((5, 1, 64, 120, 1), "float32"))
+    steps = mm.linalg.solve(a, b).explain().instructions
+    (factors,) = [step.text for step in steps if step.operation == "lu"]
+    assert "[2, 121, 120]" in factors
+
+
+@given(data=st.data())
+@some
 def test_eigenvectors_are_those_of_the_matrix(pool: Any, data: st.DataObject) -> None:
     x = data.draw(stacks(square=True))
     check_eigh(x, placed(x, pool, data))
@@ -483,6 +520,23 @@ def test_a_stack_is_divided(pool: Any) -> None:
 
 @pytest.mark.parametrize("doubtful", [0, 1])
 @pytest.mark.timeout(60)
+def test_workers_agree_on_the_factors_of_a_tall_qr(
+    doubtful: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding may tell one worker that the first factor is exact, and another that it is not."""
+    norm = torch.linalg.matrix_norm
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        is_doubtful = current_thread().name == f"rank {doubtful}"
+        distance = norm(x)
+        return distance if distance > 1e-6 else torch.tensor(1e-6 * is_doubtful)
+
+    monkeypatch.setattr(torch.linalg, "matrix_norm", rounded)
+    _check_tall_qr()
+
+
+@pytest.mark.parametrize("doubtful", [0, 1])
+@pytest.mark.timeout(60)
 def test_workers_agree_on_the_method_of_a_tall_qr(
     doubtful: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,6 +551,12 @@ def test_workers_agree_on_the_method_of_a_tall_qr(
         return lower, info + int(asked[-1] == f"rank {doubtful}")
 
     monkeypatch.setattr(torch.linalg, "cholesky_ex", rounded)
+    _check_tall_qr()
+    assert sorted(asked) == ["rank 0", "rank 1"]
+
+
+def _check_tall_qr() -> None:
+    """Compute the factors of a matrix on two workers, which are threads named by their rank."""
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((600, 5)))
     group, parts = LocalGroup(2), x.tensor_split(2)
     q, r = torch.zeros(600, 5, dtype=x.dtype), torch.zeros(2, 5, 5, dtype=x.dtype)
@@ -511,7 +571,6 @@ def test_workers_agree_on_the_method_of_a_tall_qr(
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(asked) == ["rank 0", "rank 1"]
     np.testing.assert_allclose(q @ r[0], x, atol=1e-12)
     np.testing.assert_allclose(q.T @ q, np.eye(5), atol=1e-12)
     np.testing.assert_array_equal(*r)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.core.dtypes import float32
 from magmath.graph import Graph
+from magmath.kernels.conv import fourier_convolution
+from magmath.kernels.dispatch.tuner import Tuner
 from magmath.layout import Layout
 from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import input_leaf
@@ -146,6 +149,47 @@ def test_the_cheaper_method_is_taken() -> None:
         assert "fft" not in operations(mm.signal.convolve(long, short))
         assert "fft" in operations(mm.signal.convolve(long, long))
         assert "fft" not in operations(mm.signal.convolve(long, long, method="direct"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", ["auto", "direct", "fft"])
+def test_kernels_may_be_computed_from_variables(method: str, workers: int) -> None:
+    """Compiled functions keep such kernels and their content ids, which are one more operand."""
+    with current("shared", workers):
+        w = mm.variable("w", mm.asarray(np.linspace(-1, 1, 512, dtype="float32")))
+        f = mm.compile(lambda x: mm.signal.convolve(x, mm.exp(w), method=method))
+        signal = np.random.default_rng(1).normal(size=1 << 14).astype("float32")
+        for _ in range(2):
+            expected = scipy.signal.convolve(signal, np.exp(np.asarray(w)))
+            np.testing.assert_allclose(np.asarray(f(mm.asarray(signal))), expected, atol=2e-3)
+            w.assign(w / 2)
+
+
+@pytest.mark.parametrize("shape", [(1 << 14,), (192, 192)])
+def test_direct_sums_reach_no_other_elements(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fourier transforms would make all elements NaN; the gradients are sums of products too."""
+
+    def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
+        return "fourier" if "fourier" in names else names[0]
+
+    @mm.compile
+    def results(spike: Array, w: Array) -> list[Array]:
+        convolve = partial(mm.signal.convolve, mode="same", method="direct")
+        x = mm.ones(shape)
+        return [convolve(spike, w), mm.grad(mm.sum(convolve(x, w) * spike), x)]
+
+    monkeypatch.setattr(Tuner, "known_choice", choice)
+    monkeypatch.setattr(fourier_convolution, "MAX_OPERATIONS", 9.0)
+    spike = np.zeros(shape, "float32")
+    spike[(0,) * len(shape)] = np.inf
+    kernel = np.ones([n // 8 for n in shape], "float32")
+    with current("inline"):
+        for result in results(mm.asarray(spike), mm.asarray(kernel)):
+            reached = np.asarray(result)
+            assert not np.isnan(reached).any()
+            assert 0 < np.isinf(reached).sum() <= kernel.size
 
 
 def test_what_cannot_be_convolved_is_refused() -> None:

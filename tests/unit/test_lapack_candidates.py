@@ -231,7 +231,7 @@ BAD: dict[str, Callable[..., None]] = {
 
 @pytest.mark.parametrize("library", list(fortran.LIBRARIES))
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [3, lapack.DIRECT])
+@pytest.mark.parametrize("n", [3, lapack.MIN_BY_POINTER])
 def test_what_is_no_number_is_an_error_in_every_library(library: str, dtype: str, n: int) -> None:
     if library not in CHOLESKY.libraries(torch.float64):
         assert fortran.mkl() is None
@@ -331,3 +331,33 @@ def test_workspaces_may_have_more_elements_than_matrices_have_rows() -> None:
     for elements in (2**32 - 1, 2**32):
         with pytest.raises(RangeError, match=f"too large for LAPACK.*{elements}"):
             fortran.workspace_extent(elements)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("library", list(fortran.LIBRARIES))
+def test_eigenvalues_alone_need_no_workspace_of_the_size_of_vectors(
+    dtype: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of matrices too, for whose vectors the size of the workspace exceeds 32 bits."""
+    if library not in EIGEN.libraries(torch.float64):
+        assert fortran.mkl() is None
+        return
+    passed: list[torch.Tensor] = []
+    invoke = fortran.invoke
+
+    def noted(routine: str, like: torch.Tensor, *arguments: Any, library: str) -> None:
+        passed.extend(x for x in arguments if isinstance(x, torch.Tensor) and x is not like)
+        is_request = any(isinstance(x, int) and x == -1 for x in arguments)
+        if is_request or len(like) < 1000:  # a request reads no matrix
+            invoke(routine, like, *arguments, library=library)
+
+    monkeypatch.setattr(fortran, "invoke", noted)
+    for n in (100, 32_767):
+        large = torch.zeros(1, dtype=torch.from_numpy(np.zeros(1, dtype)).dtype).expand(n, n)
+        EIGEN.compute(
+            torch.eye(n, dtype=large.dtype) if n < 1000 else large, job="N", library=library
+        )
+        assert passed
+        assert all(x.numel() <= 300 * n for x in passed)
+    with pytest.raises(RangeError, match="too large for LAPACK"):
+        EIGEN.compute(large, job="V", library=library)

@@ -73,8 +73,8 @@ class SVDResult(NamedTuple):
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """Return the lower triangular L with x = L·Lᴴ, or with `upper` U with x = Uᴴ·U.
 
-    Reads only the corresponding triangle of x, which alone has a gradient. Raises LinAlgError if x
-    is not positive definite.
+    Reads only the corresponding triangle of x. The gradient is Hermitian, as in PyTorch and JAX: it
+    is that with respect to Hermitian matrices. Raises LinAlgError if x is not positive definite.
     """
     node = floating("cholesky", x).node
     if not upper:
@@ -122,7 +122,8 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
 def eigh(a: Array, UPLO: str = "L") -> EighResult:
     """Return eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
 
-    Only its lower triangle is read, or its upper one where UPLO is "U".
+    Only its lower triangle is read, or its upper one where UPLO is "U". The gradient is Hermitian,
+    as in `cholesky`.
     """
     x = _lower("eigh", a, UPLO)
     return EighResult(*_eigen(apply(eigen.EIGH, x, line=user_line()), real_dtype(x.dtype)))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -51,9 +51,20 @@ class LstsqResult(NamedTuple):
     singular_values: Array
 
 
-def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
-    """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
-    a vector."""
+@final
+class _System(NamedTuple):
+    """Matrices (…, m, n) and columns (…, m, k) of one type, whose stacks fit each other."""
+
+    matrix: Node
+    right: Node
+    is_vector: bool
+
+    def in_form_of_right(self, x: Node) -> Array:
+        """Return a solution (…, n, k), without its last dimension if there was one vector."""
+        return Array(reshape(x, x.shape[:-1]) if self.is_vector else x)
+
+
+def _system(name: str, x1: Array, x2: Array) -> _System:
     a, b = (e.astype(x, floating_dtype(x.dtype)) for x in promoted_nodes(name, x1, x2))
     check_matrix(name, a)
     if b.ndim == 0 or a.shape[-2] != b.shape[-2 if b.ndim > 1 else 0]:
@@ -63,24 +74,47 @@ def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
         )
     is_vector = b.ndim == 1
     b = reshape(b, (*b.shape, 1)) if is_vector else b
+    broadcast(name, a.shape[:-2], b.shape[:-2])
+    return _System(a, b, is_vector)
+
+
+def _with_one_stack(name: str, a: Node, b: Node) -> tuple[Node, Node]:
+    """Return matrices and right-hand sides, repeated to stacks of the same shape."""
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
-    a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
-    return a, b, is_vector
+    return broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
 
 
-def _solution(x: Node, is_vector: bool) -> Array:
-    return Array(reshape(x, x.shape[:-1]) if is_vector else x)
+def _solved(name: str, x1: Array, x2: Array, solve: Callable[[Node, Node], Node]) -> Array:
+    """Return the solution by a function of square matrices and columns with stacks of one shape.
+
+    The dimensions of right-hand sides that have one matrix become columns: it is factorized once.
+    """
+    system = _system(name, x1, x2)
+    ndim = max(system.matrix.ndim, system.right.ndim)
+    a, b = (reshape(x, (1,) * (ndim - x.ndim) + x.shape) for x in system[:2])
+    joined = [d for d in range(ndim - 2) if a.shape[d] == 1 < b.shape[d]]
+    kept = [d for d in range(ndim - 2) if d not in joined]
+    order = (*kept, ndim - 2, *joined, ndim - 1)
+    b = permute(b, order)
+    columns = b.shape[len(kept) + 1 :]
+    a = reshape(a, (*[a.shape[d] for d in kept], *a.shape[-2:]))
+    b = reshape(b, (*b.shape[: len(kept) + 1], size_of(columns)))
+    x = solve(*_with_one_stack(name, a, b))
+    x = permute(reshape(x, (*x.shape[:-1], *columns)), tuple([order.index(d) for d in range(ndim)]))
+    return system.in_form_of_right(x)
 
 
 @dispatch_cached
 def solve(a: Array, b: Array) -> Array:
     """Return x with a·x = b, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
 
-    Raises LinAlgError if `a` is singular.
+    A matrix for which b has a stack of columns is factorized once. Raises LinAlgError if `a` is
+    singular.
     """
-    matrix, right, is_vector = _system("solve", a, b)
-    x = apply(solvers.SOLVE, matrix, right, transpose=False, line=user_line())
-    return _solution(x, is_vector)
+    line = user_line()
+    return _solved(
+        "solve", a, b, lambda a, b: apply(solvers.SOLVE, a, b, transpose=False, line=line)
+    )
 
 
 @dispatch_cached
@@ -97,17 +131,11 @@ def solve_triangular(
 
     Raises LinAlgError if its diagonal has a zero; with `unit_diagonal` the diagonal is not read.
     """
-    a, b, is_vector = _system("solve_triangular", x1, x2)
-    x = apply(
-        SOLVE_TRIANGULAR,
-        a,
-        b,
-        lower=lower,
-        transpose=transpose,
-        unit=unit_diagonal,
-        line=user_line(),
+    options = {"lower": lower, "transpose": transpose, "unit": unit_diagonal}
+    line = user_line()
+    return _solved(
+        "solve_triangular", x1, x2, lambda a, b: apply(SOLVE_TRIANGULAR, a, b, **options, line=line)
     )
-    return _solution(x, is_vector)
 
 
 @dispatch_cached
@@ -118,13 +146,16 @@ def inv(a: Array) -> Array:
 
 @dispatch_cached
 def det(a: Array) -> Array:
-    """Return the determinant. Its gradient needs a matrix that is not singular."""
+    """Return the determinant. Its first and second gradients exist for singular matrices too."""
     return Array(apply(determinants.DET, floating("det", a).node, line=user_line()))
 
 
 @dispatch_cached
 def slogdet(a: Array) -> SlogdetResult:
-    """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
+    """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value.
+
+    The gradient raises LinAlgError if `a` is singular.
+    """
     x = floating("slogdet", a).node
     sign, log = determinants.slogdet_parts(apply(determinants.SLOGDET, x, line=user_line()))
     return SlogdetResult(Array(sign), Array(log))
@@ -157,7 +188,8 @@ def lstsq(
     The sums of squared residuals are one number for each right-hand side; none if a matrix has at
     most as many rows as columns.
     """
-    matrix, right, is_vector = _system("lstsq", a, b)
+    system = _system("lstsq", a, b)
+    matrix, right = _with_one_stack("lstsq", *system[:2])
     tolerance = _tolerance("lstsq", matrix, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, matrix, right, tolerance, line=user_line())
     squares = e.squared_sizes(e.subtract(product(matrix, x), right))
@@ -165,10 +197,10 @@ def lstsq(
     s = apply(SVDVALS, matrix, line=user_line())
     if matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]:
         residuals = slice_along(residuals, 0, 0, 0)  # as in NumPy, also for one right-hand side
-    elif is_vector and matrix.ndim > 2:
+    elif system.is_vector and matrix.ndim > 2:
         residuals = reshape(residuals, residuals.shape[:-1])
     return LstsqResult(
-        _solution(x, is_vector), Array(residuals), Array(_rank(s, tolerance)), Array(s)
+        system.in_form_of_right(x), Array(residuals), Array(_rank(s, tolerance)), Array(s)
     )
 
 

@@ -2,8 +2,8 @@
 
 mode    "full": all positions with an overlap; "same": the middle part of that, of the first array's
         shape; "valid": the positions where the larger array contains the smaller one
-method  "direct": sums of products; "fft": by Fourier transforms, in floating point; "auto": the
-        method that is predicted to be faster for the arrays' layouts
+method  "direct": sums of products, and so are the gradients; "fft": by Fourier transforms, in
+        floating point; "auto": the method that is predicted to be faster for the arrays' layouts
 
 The first array may be split over the workers in every dimension: each worker receives the halo that
 it needs from its neighbours.
@@ -105,7 +105,7 @@ def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:
         stride=(1,) * x.ndim,
         padding=_padding(mode, w.shape),
         dilation=(1,) * x.ndim,
-        direct=method != "auto",
+        transforms="arrays" if method == "auto" else "none",
         line=user_line(),
     )
     result = by_spectra(node) if method == "fft" else node

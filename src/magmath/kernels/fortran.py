@@ -71,7 +71,7 @@ def workspace_extent(elements: int) -> ctypes.c_int:
     """Return the size of a workspace as an argument. It may have up to 2³² - 2 elements: LAPACK
     computes the sizes that it compares in 32 bits too, so both wrap, and -1 is a request for the
     size. Raises RangeError beyond."""
-    _check_extent(elements, 2**32 - 1)
+    check_extent(elements, 2**32 - 1)
     return ctypes.c_int(elements)
 
 
@@ -104,11 +104,11 @@ def _reference(argument: Argument) -> Any:
         return ctypes.c_char_p(argument)
     if isinstance(argument, ctypes.c_int):
         return ctypes.byref(argument)
-    _check_extent(argument, 2**31)
+    check_extent(argument)
     return ctypes.byref(ctypes.c_int(argument))
 
 
-def _check_extent(argument: int, stop: int) -> None:
+def check_extent(argument: int, stop: int = 2**31) -> None:
     """Raise RangeError for an integer argument that is not less than `stop`, or that 32 bits do
     not hold."""
     if not -(2**31) <= argument < stop:

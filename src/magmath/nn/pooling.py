@@ -52,8 +52,9 @@ def max_pool(
     ceil_mode  if True, a last window that begins within the image or the padding before it counts
                too if it exceeds both
 
-    The gradient goes to the first maximum of each window, in row-major order. Raises ShapeError
-    where a window exceeds the padded image.
+    NaN counts as the maximum. The gradient goes to the first maximum of each window, in row-major
+    order, or to its last NaN, as in PyTorch. Raises ShapeError where a window exceeds the padded
+    image.
     """
     x = as_array(name, x)
     window, _ = _window_and_padding(

@@ -63,6 +63,12 @@ def _numpy_only() -> frozenset[torch.dtype]:
     return frozenset({torch.uint16, torch.uint32, torch.uint64})
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the type in which its elements are added: halves as float32."""
+    is_half = tensor.is_floating_point() and tensor.itemsize == 2
+    return tensor.float() if is_half else tensor
+
+
 def as_signed(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view of the same bits with a signed type, which torch can index."""
     import torch

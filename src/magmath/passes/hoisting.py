@@ -16,10 +16,7 @@ _VIEWS = ("reshape", "permute_dims", "broadcast_to", "slice", "redistribute")
 
 def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
     """Return the nodes that depend on none of the leaves `varying`, the numbers that they may read
-    included; nothing if there are numbers alone.
-
-    Factorizations are not among them: their failures belong to the call that computes them.
-    """
+    included; nothing if there are numbers alone."""
     hoisted: set[Node] = set()
     numbers: set[Node] = set()
     for node in graph.nodes:
@@ -29,9 +26,7 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
             numbers.add(node)
         elif node.is_leaf:
             hoisted.add(node)
-        elif not node.operation.uses_lapack and all(
-            x in hoisted or x in numbers for x in node.inputs
-        ):
+        elif all(x in hoisted or x in numbers for x in node.inputs):
             (numbers if numbers.issuperset(node.inputs) else hoisted).add(node)
     return hoisted | numbers if hoisted else set()
 

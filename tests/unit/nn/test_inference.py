@@ -145,6 +145,33 @@ def test_frozen_values_are_computed_once() -> None:
         assert not pool.closed
 
 
+FACTORIZATIONS: dict[str, Any] = {
+    "inv": mm.linalg.inv,
+    "solve": lambda v: mm.linalg.solve(v, 3 * v),
+    "cholesky": mm.linalg.cholesky,
+}
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("name", FACTORIZATIONS)
+def test_factorizations_of_variables_are_computed_once_and_fail_in_each_call(
+    name: str, kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        v = mm.variable("v", 4 * mm.eye(120))
+        f = mm.compile(lambda x: x @ FACTORIZATIONS[name](v))
+        x = mm.ones((2, 120))
+        for factor in (4, 4, 0, 0, 1, 1):
+            v.assign(factor * mm.eye(120))
+            if factor:
+                _close(f(x), x @ FACTORIZATIONS[name](v))
+                continue
+            for _ in range(3):
+                with pytest.raises(np.linalg.LinAlgError, match=name):
+                    np.asarray(f(x))
+        assert not {"inv", "lu", "lu_solve", "cholesky"} & set(_operations(f))
+
+
 def test_functions_that_change_variables_or_draw_keep_nothing() -> None:
     with current("inline"):
         v, w = mm.variable("v", 2.0), mm.variable("w", np.arange(3.0))

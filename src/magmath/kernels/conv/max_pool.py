@@ -2,7 +2,7 @@
 
 The threads take rows of windows for maxima, and whole images for cotangents
 (`kernels/conv/channels_last.py`). The position of a maximum is found again in the backward pass,
-the first one in row-major order; NaN counts as the maximum.
+the first one in row-major order, or the last NaN.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def find_{T}(
     job: int64[1], image: int64, top: int64, left: int64, count: int64, best: {T}[1],
     places: int32[1]
 ):
-    """Find the number of the first element of a window that is its maximum, for each channel."""
+    """Find the number of the first element of a window that is its maximum, or of its last NaN, for
+    each channel."""
     for c in range(count):
         places[c] = -1
         best[c] = -np.inf
@@ -63,8 +64,7 @@ def find_{T}(
                 x: {T}[1] = image + (at_y * job[COLUMNS] + at_x) * job[CHANNELS] * {size}
                 number = int32(i * job[WIDE] + j)
                 for c in range(count):
-                    nan = x[c] != x[c] and best[c] == best[c]
-                    better = x[c] > best[c] or nan or places[c] < 0
+                    better = x[c] > best[c] or x[c] != x[c] or places[c] < 0
                     places[c] = number if better else places[c]
                     best[c] = x[c] if better else best[c]
 

@@ -25,7 +25,7 @@ from magmath.core.tall_skinny import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke
-from magmath.kernels.linalg.diagonal_signs import diagonal_signs
+from magmath.kernels.linalg.diagonal_signs import normalize_signs
 from magmath.kernels.linalg.lapack_candidates import (
     CHOLESKY,
     DIVIDE,
@@ -39,14 +39,14 @@ from magmath.kernels.linalg.lapack_candidates import (
 )
 from magmath.kernels.linalg.tall_skinny_qr import try_tall_qr
 
-DIRECT = 96
+MIN_BY_POINTER = 96
 """Minimum extent for calls by pointer: smaller ones use torch, whose loop over a stack is
 cheaper, or NumPy."""
 
 
 def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute out = L with a = L·Lᴴ from the lower triangle of a; both are (…, n, n)."""
-    if _is_direct(a):
+    if _is_by_pointer(a):
         copy_single_threaded(out, a)
         for matrix in _matrices(out):
             _check_definite(CHOLESKY(tuner, matrix))
@@ -74,7 +74,7 @@ def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     order, factors = out[..., 0, :], out[..., 1:, :]
     n = a.shape[-1]
     index = torch.arange(n, device=a.device).to(a.dtype)
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         packed, pivots = torch.linalg.lu_factor_ex(a.mT)[:2]
         factors.copy_(packed.mT)
         exchanges = torch.lu_unpack(packed, pivots, unpack_data=False)[0]
@@ -107,7 +107,7 @@ def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool, tuner:
 
 def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute out = a⁻¹. Raises LinAlgError for a singular matrix."""
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         inverse, info = torch.linalg.inv_ex(a)
         _check_pivots("inv", bool(info.any()))
         out.copy_(inverse)
@@ -178,7 +178,7 @@ def lu_systems(transpose: bool) -> tuple[Triangle, Triangle]:
 def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
     """Return op(a)⁻¹·b; the solution overwrites b if both are dense, large and on the CPU."""
     dense = a.stride()[-2:] == (a.shape[-1], 1) and b.is_contiguous()
-    if not (_is_direct(a) and dense and b.numel()):
+    if not (_is_by_pointer(a) and dense and b.numel()):
         return system.by_torch(a, b)
     for matrix, columns in zip(_matrices(a), _matrices(b), strict=True):
         DIVIDE(tuner, columns, matrix, flags=system.flags)
@@ -197,27 +197,20 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     q, r = out[..., :m, :j], out[..., m:, :n]
     if a.ndim == 2 and is_tall(m, n) and j == n and try_tall_qr(q, r, a):
         return
-    if _is_direct(a):
+    if _is_by_pointer(a):
         for matrix, own_q, own_r in zip(_matrices(a), _matrices(q), _matrices(r), strict=True):
             _reflect(own_q, own_r, matrix, tuner)
         return
     mode: Any = "complete" if j > min(m, n) else "reduced"
     if _is_numpy(a):
         numpy_q, numpy_r = np.linalg.qr(a.numpy(), mode=mode)
-        own_signs = np.sign(np.diagonal(numpy_r, axis1=-2, axis2=-1))
-        own_signs[~(abs(own_signs) > 0)] = 1  # of zeros and nan
-        k = own_signs.shape[-1]
-        numpy_q[..., :k] *= own_signs[..., None, :]
-        numpy_r[..., :k, :] *= own_signs.conj()[..., :, None]
+        normalize_signs(numpy_q, numpy_r)
         q.numpy()[...], r.numpy()[...] = numpy_q, numpy_r
         return
     torch_q, torch_r = torch.linalg.qr(a, mode=mode)
-    signs = diagonal_signs(torch_r)
-    k = signs.shape[-1]
+    normalize_signs(torch_q, torch_r)
     q.copy_(torch_q)
     r.copy_(torch_r)
-    q[..., :k] *= signs[..., None, :]
-    r[..., :k, :] *= signs.conj()[..., :, None]
 
 
 def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
@@ -225,10 +218,9 @@ def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
     (m, n), k = a.shape, min(a.shape)
     columns = a.new_empty(max(q.shape[1], n), m)
     triangle = REFLECTIONS(tuner, a, columns)
-    signs = diagonal_signs(triangle)
-    columns[:k] *= signs[:, None]
+    normalize_signs(columns[:k].mT, triangle)
     q.copy_(columns[: q.shape[1]].mT)
-    r[:k] = triangle * signs.conj()[:, None]
+    r[:k] = triangle
     r[k:] = 0
 
 
@@ -243,7 +235,7 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         with _converging("eigh"):
             values.numpy()[...], vectors.numpy()[...] = np.linalg.eigh(a.numpy())
         return
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         with _converging("eigh"):
             torch_values, torch_vectors = torch.linalg.eigh(a)
         values.copy_(torch_values)
@@ -264,7 +256,7 @@ def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         with _converging("eigvalsh"):
             out.numpy()[...] = np.linalg.eigvalsh(a.numpy())
         return
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         with _converging("eigvalsh"):
             out.copy_(torch.linalg.eigvalsh(a))
         return
@@ -293,7 +285,7 @@ def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         values.numpy()[...] = numpy_s
         right.numpy()[..., : numpy_vh.shape[-2]] = np.swapaxes(numpy_vh, -1, -2)
         return
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         with _converging("svd"):
             u, s, vh = torch.linalg.svd(a, full_matrices=full)
         left[..., : u.shape[-1]] = u
@@ -315,7 +307,7 @@ def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         with _converging("svdvals"):
             out.numpy()[...] = np.linalg.svd(a.numpy(), compute_uv=False)
         return
-    if not _is_direct(a):
+    if not _is_by_pointer(a):
         with _converging("svdvals"):
             out.copy_(torch.linalg.svdvals(a))
         return
@@ -351,9 +343,9 @@ def eigvals(out: Tensor, a: Tensor) -> None:
 # LAPACK by pointer --------------------------------------------------------------------------------
 
 
-def _is_direct(a: Tensor) -> bool:
+def _is_by_pointer(a: Tensor) -> bool:
     """Return True for matrices that are factorized by LAPACK routines called by pointer."""
-    return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
+    return a.device.type == "cpu" and min(a.shape[-2:]) >= MIN_BY_POINTER and a.numel() > 0
 
 
 def _is_numpy(a: Tensor) -> bool:
@@ -361,7 +353,7 @@ def _is_numpy(a: Tensor) -> bool:
 
     The number of matrices is no criterion: a stack may be split over workers, with the same bits.
     """
-    return a.device.type == "cpu" and a.ndim == 2 and max(a.shape) < DIRECT
+    return a.device.type == "cpu" and a.ndim == 2 and max(a.shape) < MIN_BY_POINTER
 
 
 def _copied(source: Tensor) -> Tensor:

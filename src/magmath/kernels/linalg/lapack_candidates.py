@@ -23,7 +23,7 @@ from magmath.kernels import fortran
 from magmath.kernels.dispatch.candidate import LAPACK, SINGLE_AND_DOUBLE
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
 from magmath.kernels.dtype_names import dtype_name
-from magmath.kernels.fortran import call, call_with_work, invoke
+from magmath.kernels.fortran import call, call_with_work, check_extent, invoke
 from magmath.kernels.gemm.gemm_problem import blas_order
 
 LIBRARIES = ("scipy", "torch")
@@ -212,14 +212,13 @@ def _reflections(matrix: Tensor, columns: Tensor, *, library: str) -> Tensor:
 def _eigen(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, int]:
     n, kind = matrix.shape[0], matrix.dtype.to_real()
     values = torch.empty(n, dtype=kind)
-    integers = 3 + 5 * n
-    size = 1 + 6 * n + 2 * n * n
-    real_workspace = (torch.empty(size, dtype=kind), size) if matrix.is_complex() else ()
-    work = torch.empty(size, dtype=matrix.dtype)
+    reals, integers = (1 + 6 * n + 2 * n * n, 3 + 5 * n) if job == "V" else (n, 1)
+    check_extent(reals)
+    real_workspace = (torch.empty(reals, dtype=kind), reals) if matrix.is_complex() else ()
     indices = torch.empty(integers, dtype=torch.int32)
-    info = call(
-        "syevd", matrix, job.encode(), b"U", n, matrix, n, values, work, size, *real_workspace,
-        indices, integers, library=library,
+    info = call_with_work(
+        "syevd", matrix, job.encode(), b"U", n, matrix, n, values,
+        after=(*real_workspace, indices, integers), library=library,
     )  # fmt: skip
     return values, info
 

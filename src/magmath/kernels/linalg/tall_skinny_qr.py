@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from magmath.kernels.fortran import invoke
-from magmath.kernels.linalg.diagonal_signs import diagonal_signs
+from magmath.kernels.linalg.diagonal_signs import normalize_signs
 from magmath.kernels.linalg.lapack_candidates import copy_single_threaded
 from magmath.kernels.thread_count import single_threaded_blas
 
@@ -72,8 +72,8 @@ def try_tall_qr(
     distance = float(torch.linalg.matrix_norm(product - identity))
     if is_on_any(not distance < _NEAR):
         return False
-    if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
-        r.copy_(first.lower.mH)
+    if not is_on_any(distance > len(product) * torch.finfo(a.dtype).eps):
+        r.copy_(first.lower.mH)  # the columns of q are orthonormal to rounding error
         return True
     second = _Factor(torch.linalg.cholesky(product))
     _sweep(divide, len(a_blocks), a)
@@ -103,9 +103,9 @@ def distributed_tall_qr(
     stack = scratch[: comm.size * n * n * a.itemsize].view(a.dtype).view(comm.size * n, n)
     comm.allgather(stack, triangle.contiguous())
     joint, triangle = torch.linalg.qr(stack)
-    signs = diagonal_signs(triangle)
-    torch.mm(own_q, joint[comm.rank * n : (comm.rank + 1) * n] * signs, out=q)
-    r.copy_(triangle * signs.conj()[:, None])
+    normalize_signs(joint, triangle)
+    torch.mm(own_q, joint[comm.rank * n : (comm.rank + 1) * n], out=q)
+    r.copy_(triangle)
 
 
 @final

@@ -7,6 +7,14 @@ where x is zero outside its bounds. `correlation` computes y, `correlation_input
 gradients of each are the other two. Deep learning calls `correlation` a convolution;
 `mm.signal.convolve` reverses the kernel first.
 
+The attribute `transforms` says what may compute the sums, whose rounding errors then are others:
+
+"none"    sums of products alone
+"tiles"   in addition Winograd's and Fourier transforms of a worker's part; for layers of networks
+"arrays"  in addition the spectra of whole arrays
+
+The gradients have the same attribute.
+
 Sums of products of half types are float32, as those of matrix products are; the functions below
 round them to the operands' type.
 
@@ -19,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.errors import DTypeError, ShapeError
@@ -36,6 +44,7 @@ from magmath.ops.slicing import padded, reversed_along, slice_along
 from magmath.ops.type_rules import require_kind
 
 Numbers: TypeAlias = tuple[int, ...]
+Transforms: TypeAlias = Literal["none", "tiles", "arrays"]
 
 _N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after these are space
 _SPACE = LETTERS[3:]
@@ -139,9 +148,9 @@ def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -
         outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
-    kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
+    extent = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
     needed = windows_of_inputs if node.name == "correlation_input" else inputs_of_windows
-    return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
+    return split.with_halo(needed(node.attributes, d - 2, extent), node.inputs[0].shape[d])
 
 
 def _flops(kernel: Shape, y: Shape) -> float:
@@ -177,7 +186,8 @@ def _efficiency(node: Node, shape: Shape) -> float:
 
 
 def _shared_attributes(node: Node) -> dict[str, Any]:
-    return {name: node.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
+    names = ("stride", "padding", "dilation", "groups", "transforms")
+    return {name: node.attributes[name] for name in names}
 
 
 def _correlation_vjp(node: Node, g: Node) -> Gradients:
@@ -212,7 +222,7 @@ def _cotangent(node: Node, g: Node) -> Node:
 def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
     """Return the correlation in `space` windows of each dimension. Images with elements added at
     their end (`output_padding`) may have more."""
-    y = _rounded(CORRELATION, x, w, direct=True, **_shared_attributes(node))
+    y = _rounded(CORRELATION, x, w, **_shared_attributes(node))
     for d, extent in enumerate(space):
         y = slice_along(y, 2 + d, 0, extent)
     return y
@@ -222,9 +232,9 @@ def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
 
 
 def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
-    """Return the product of spectra, for one signal and one kernel, unless `direct` is set.
+    """Return the product of spectra, for one signal and one kernel, if `transforms` permits it.
 
-    The result has other rounding errors than the direct sum.
+    The result has other rounding errors than the sum of products.
     """
     x, w, *_ = node.inputs
     attributes = node.attributes
@@ -234,7 +244,8 @@ def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[N
         max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True)
     )
     has_transform = x.dtype in (*COMPLEX_OF, *REAL_OF)
-    if attributes["direct"] or not (is_single and is_dense and is_within and has_transform):
+    can_transform = is_single and is_dense and is_within and has_transform
+    if attributes["transforms"] != "arrays" or not can_transform:
         return []
     return [by_spectra(node)]
 
@@ -243,7 +254,7 @@ def by_spectra(node: Node) -> Node:
     """Return the correlation of one signal with one kernel as the product of their spectra."""
     from scipy.fft import next_fast_len
 
-    x, w = node.inputs
+    x, w = node.inputs[:2]
     kernel = w.shape[2:]
     flipped = reversed_along(w, range(2, w.ndim))
     full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
@@ -336,16 +347,13 @@ def correlation(
     padding: tuple[tuple[int, int], ...],
     dilation: Numbers,
     groups: int = 1,
-    direct: bool = True,
+    transforms: Transforms = "tiles",
     line: Line = None,
 ) -> Node:
-    """Return y of the module's equation.
-
-    Unless `direct` is set, Fourier transforms compute it where they are faster.
-    """
+    """Return y of the module's equation."""
     return _rounded(
         CORRELATION, x, w, stride=stride, padding=padding, dilation=dilation, groups=groups,
-        direct=direct, line=line,
+        transforms=transforms, line=line,
     )  # fmt: skip
 
 
@@ -363,7 +371,7 @@ def correlation_input(
     """Return the cotangent of x, of these spatial extents, for the cotangent y."""
     return _rounded(
         CORRELATION_INPUT, y, w, space=space, stride=stride, padding=padding, dilation=dilation,
-        groups=groups, line=line,
+        groups=groups, transforms="tiles", line=line,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from magmath.ops.conv.window_ranges import (
     window_counts,
     window_elements,
 )
-from magmath.ops.kernel_binding import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only, widened
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +97,7 @@ def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attribu
     return result
 
 
-def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes: Any) -> Any:
+def correlation_reference(x: Any, w: Any, *more: Any, **attributes: Any) -> Any:
     """Return the correlation of NumPy arrays."""
     space = window_counts(x.shape[2:], w.shape[2:], attributes)
     y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
@@ -158,13 +158,17 @@ def _einsum(
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     """Return the einsum function and its arrays: NumPy's for types that torch barely supports.
 
-    NumPy uses the same memory.
+    NumPy uses the same memory. Sums of products of half types are float32.
     """
-    import torch
-
     if is_numpy_only(a):
         return np.einsum, (a.numpy(), b.numpy(), result.numpy())
-    return torch.einsum, (a, b, result)
+    return _wide_einsum, (a, b, result)
+
+
+def _wide_einsum(subscripts: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.einsum(subscripts, widened(a), widened(b))
 
 
 def _bind_native(
@@ -201,7 +205,7 @@ def _bind_native(
     return bind_convolution(
         problem,
         tuner=tuner,
-        winograd=context.winograd,
+        winograd=context.winograd and attributes["transforms"] != "none",
         workspace_limit=context.workspace_limit,
     )
 
@@ -240,7 +244,7 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
     around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
-    total = torch.zeros_like(y, memory_format=torch.contiguous_format)
+    total = widened(torch.zeros_like(y, memory_format=torch.contiguous_format))
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
         around.fill,
@@ -261,7 +265,7 @@ def bind_input(call: KernelCall) -> BoundCall:
     reach = input_ranges(tile_ranges(call.tiles[0]), w.shape[2:], attributes)
     there, here = overlap(reach, tile_ranges(call.tile))
     target = x[there]
-    total = x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach)))
+    total = widened(x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach))))
     einsum, arrays = _einsum(y, w, total)
     return sequence(
         x.zero_,
@@ -283,7 +287,7 @@ def bind_kernel(call: KernelCall) -> BoundCall:
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
     needed = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
     around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
-    result = torch.zeros_like(w, memory_format=torch.contiguous_format)
+    result = widened(torch.zeros_like(w, memory_format=torch.contiguous_format))
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(
         around.fill, lambda: _set_kernel(einsum, *arrays, attributes), lambda: w.copy_(result)

@@ -5,11 +5,11 @@ all j of a window of the extents `kernel`; positions out of bounds do not count.
 front of the last ones (batch, channels) have windows of their own.
 
 The gradient of a maximum goes to the first element of its window that attains it, in row-major
-order; NaN counts as the maximum. `max_pool_scatter` adds cotangents at these elements, and
-`max_pool_select` reads other numbers there. Both are linear in their first operand, and each is the
-other's transpose, so gradients of any order need no further operation. They find the positions in
-the operand again instead of storing them, since a layer keeps its operand for other gradients too.
-`sum_pool` and `sum_pool_input` are each other's transposes.
+order; NaN counts as the maximum, and then the last NaN gets it, as in PyTorch. `max_pool_scatter`
+adds cotangents at these elements, and `max_pool_select` reads other numbers there. Both are linear
+in their first operand, and each is the other's transpose, so gradients of any order need no further
+operation. They find the positions in the operand again instead of storing them, since a layer keeps
+its operand for other gradients too. `sum_pool` and `sum_pool_input` are each other's transposes.
 
 All dimensions may be split over workers: a segment of the result depends on the segment of the
 operand that its windows cover, a halo as in `ops/conv/convolution.py`.

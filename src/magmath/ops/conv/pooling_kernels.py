@@ -23,18 +23,22 @@ from magmath.kernels.conv.padded_range import (
     symmetric_padding,
 )
 from magmath.ops.conv.pooling_methods import (
+    OutOfBounds,
     PoolingByElement,
     PoolingMethod,
     SpaceExtents,
     TorchPooling,
+    first_numbers,
+    first_positions,
 )
 from magmath.ops.conv.window_ranges import (
     Attributes,
+    first_elements,
     input_ranges,
     tile_ranges,
     windows_of_inputs,
 )
-from magmath.ops.kernel_binding import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only, widened
 
 if TYPE_CHECKING:
     import torch
@@ -47,11 +51,6 @@ def _has_torch(x: torch.Tensor, attributes: Attributes, *, sums: bool) -> bool:
     if not x.is_floating_point() or not 1 <= len(attributes["kernel"]) <= 3:
         return False
     return not sums or set(attributes["dilation"]) == {1}
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    """Return x in the type in which its elements are added: halves as float32."""
-    return x.float() if x.is_floating_point() and x.itemsize == 2 else x
 
 
 def _least_of(x: torch.Tensor) -> float:
@@ -91,6 +90,27 @@ def _surrounded(
         limits = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(stored), strict=True)]
         padding = symmetric_padding(stored, needed, call.attributes["stride"], limits)
     return PaddedRange(call.inputs[operand], stored, needed, padding, value)
+
+
+def _out_of_bounds(
+    call: KernelCall, windows: Sequence[Range], padded: torch.Tensor, *, native: bool
+) -> OutOfBounds | None:
+    """Return how maxima of `padded`, the second operand with its padding, are found in bounds, by
+    torch (`native`) or by element; None if it has no padding."""
+    import torch
+
+    x, kernel, attributes = call.inputs[1], call.attributes["kernel"], call.attributes
+    if padded is x:
+        return None
+    firsts = first_elements(windows, _stored_ranges(call, 1), kernel, attributes)
+    extents = padded.shape[padded.ndim - len(kernel) :]
+    counted = (
+        first_positions(firsts, extents, attributes) if native else first_numbers(firsts, kernel)
+    )
+    is_numpy = is_numpy_only(x)
+    return OutOfBounds(
+        _least_of(x), counted if is_numpy else torch.from_numpy(counted).to(x.device)
+    )
 
 
 def _windows(
@@ -169,7 +189,8 @@ def bind_select(call: KernelCall) -> BoundCall:
     selected = _surrounded(call, 0, windows, 0)
     around = _surrounded(call, 1, windows, _least_of(x))
     xp, (a, source, out) = _arrays(selected.tensor, around.tensor, y)
-    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
+    outside = _out_of_bounds(call, windows, around.tensor, native=native)
+    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None, outside)
     space = extents_of(windows)
 
     def run() -> None:
@@ -199,8 +220,9 @@ def bind_scatter(call: KernelCall) -> BoundCall:
         input_ranges(windows, call.attributes["kernel"], call.attributes), _stored_ranges(call)
     )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
-    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen = _identity if xp is np else _wide
+    outside = _out_of_bounds(call, windows, around.tensor, native=native)
+    pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None, outside)
+    widen = _identity if xp is np else widened
     parts = _parts(call)
 
     def run() -> None:
@@ -228,7 +250,7 @@ def bind_sum(call: KernelCall) -> BoundCall:
     around = _surrounded(call, 0, windows, 0, native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
-    widen, space = _identity if xp is np else _wide, extents_of(windows)
+    widen, space = _identity if xp is np else widened, extents_of(windows)
 
     def run() -> None:
         around.fill()
@@ -257,7 +279,7 @@ def bind_sum_input(call: KernelCall) -> BoundCall:
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
-    widen, extents = _identity if xp is np else _wide, extents_of(needed)
+    widen, extents = _identity if xp is np else widened, extents_of(needed)
 
     def run() -> None:
         out[...] = 0
@@ -275,11 +297,16 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> PoolingMethod:
+def _pooling(
+    xp: Any,
+    attributes: Attributes,
+    padding: SpaceExtents | None,
+    outside: OutOfBounds | None = None,
+) -> PoolingMethod:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
-    return (
-        PoolingByElement(xp, attributes) if padding is None else TorchPooling(attributes, padding)
-    )
+    if padding is None:
+        return PoolingByElement(xp, attributes, outside)
+    return TorchPooling(attributes, padding, outside)
 
 
 def _identity(x: Any) -> Any:

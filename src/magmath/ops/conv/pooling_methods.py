@@ -4,7 +4,7 @@ other, for all windows at once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -15,6 +15,38 @@ if TYPE_CHECKING:
 
 
 SpaceExtents = Sequence[int]
+
+
+@final
+class OutOfBounds(NamedTuple):
+    """What distinguishes the elements of an array from those around it, which have its least value.
+
+    value   that of the elements out of bounds
+    firsts  for each window its first element in bounds, which is the maximum if that has this
+            value; counted in the form of the method that uses it
+    """
+
+    value: float
+    firsts: Any
+
+    def without(self, xp: Any, maxima: Any, found: Any) -> Any:
+        """Return the elements in bounds that attain the maxima, given those found anywhere."""
+        return xp.where(maxima == self.value, self.firsts, found)
+
+
+def first_numbers(firsts: Sequence[Sequence[int]], kernel: SpaceExtents) -> Any:
+    """Return elements of windows, given for each dimension, as their number in the window."""
+    return np.ravel_multi_index(np.ix_(*firsts), tuple(kernel))
+
+
+def first_positions(
+    firsts: Sequence[Sequence[int]], extents: SpaceExtents, attributes: Attributes
+) -> Any:
+    """Return elements of windows, given for each dimension, as their position in an array of these
+    extents, which begins with the first window."""
+    steps = zip(firsts, attributes["stride"], attributes["dilation"], strict=True)
+    positions = [[s * o + d * j for o, j in enumerate(elements)] for elements, s, d in steps]
+    return np.ravel_multi_index(np.ix_(*positions), tuple(extents))
 
 
 class PoolingMethod(Protocol):
@@ -40,10 +72,14 @@ class PoolingMethod(Protocol):
 @final
 class PoolingByElement(PoolingMethod):
     """Pooling that visits one element of the window after the other, of NumPy arrays or torch
-    tensors."""
+    tensors.
 
-    def __init__(self, xp: Any, attributes: Attributes) -> None:
-        self._xp, self._attributes = xp, attributes
+    `outside`: the elements of x out of bounds, if there are any and positions are needed;
+    `first_numbers` counts the others.
+    """
+
+    def __init__(self, xp: Any, attributes: Attributes, outside: OutOfBounds | None = None) -> None:
+        self._xp, self._attributes, self._outside = xp, attributes, outside
 
     def _elements(self, x: Any, space: SpaceExtents) -> list[Any]:
         """Return each element of the window, as a view of x that contains it for all windows."""
@@ -55,8 +91,10 @@ class PoolingByElement(PoolingMethod):
         xp, (best, *others) = self._xp, self._elements(x, space)
         number = xp.zeros_like(best, dtype=xp.int64)
         for i, element in enumerate(others, 1):
-            better = (element > best) | (xp.isnan(element) & ~xp.isnan(best))
+            better = (element > best) | xp.isnan(element)
             best, number = xp.where(better, element, best), xp.where(better, i, number)
+        if self._outside is not None:
+            number = self._outside.without(xp, best, number)
         return best, number
 
     def max(self, x: Any, space: SpaceExtents) -> Any:
@@ -94,11 +132,18 @@ class PoolingByElement(PoolingMethod):
 
 @final
 class TorchPooling(PoolingMethod):
-    """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
+    """Pooling by torch's functions, which supply padding of their own: `padding` at both ends.
 
-    def __init__(self, attributes: Attributes, padding: SpaceExtents) -> None:
+    `outside`: the elements of x out of bounds, as for `PoolingByElement`; `first_positions` counts
+    the others.
+    """
+
+    def __init__(
+        self, attributes: Attributes, padding: SpaceExtents, outside: OutOfBounds | None = None
+    ) -> None:
         import torch
 
+        self._outside = outside
         self._space = len(attributes["kernel"])
         flat = [1] * (self._space == 1)  # torch has fewer functions for one dimension
         self._kernel, self._stride, self._dilation = (
@@ -120,9 +165,13 @@ class TorchPooling(PoolingMethod):
 
     def _maxima(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the maxima, and their positions in the space of x, counted as one dimension."""
+        import torch
+
         values, positions = self._call(
             "max_pool*_with_indices", x, self._kernel, self._stride, self._padding, self._dilation
         )
+        if self._outside is not None:
+            positions = self._outside.without(torch, values, positions)
         return values, positions
 
     def max(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:

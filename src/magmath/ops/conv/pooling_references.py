@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 
 from magmath.kernels.conv.padded_range import extents_of, overlap
-from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
-from magmath.ops.conv.window_ranges import Attributes, input_ranges, window_counts
+from magmath.ops.conv.pooling_methods import (
+    OutOfBounds,
+    PoolingByElement,
+    SpaceExtents,
+    first_numbers,
+)
+from magmath.ops.conv.window_ranges import (
+    Attributes,
+    first_elements,
+    input_ranges,
+    window_counts,
+)
 
 
 def _least(dtype: Any) -> float:
@@ -36,6 +46,14 @@ def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -
     return result
 
 
+def _out_of_bounds(x: Any, space: SpaceExtents, attributes: Attributes) -> OutOfBounds:
+    """Return how the maxima of padded windows of x are found in x."""
+    kernel = attributes["kernel"]
+    bounds = [(0, n) for n in x.shape[x.ndim - len(kernel) :]]
+    firsts = first_elements([(0, n) for n in space], bounds, kernel, attributes)
+    return OutOfBounds(_least(x.dtype), first_numbers(firsts, kernel))
+
+
 def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
     """Return the elements within bounds, of extents `space`, of the range that windows read."""
     needed = input_ranges([(0, n) for n in windows], attributes["kernel"], attributes)
@@ -56,14 +74,15 @@ def select_reference(a: Any, x: Any, **attributes: Any) -> Any:
     """Return the elements of a NumPy array at the maxima of x."""
     space = _space(x, attributes)
     padded = _padded(x, space, _least(x.dtype), attributes)
-    return PoolingByElement(np, attributes).select(_padded(a, space, 0, attributes), padded, space)
+    pool = PoolingByElement(np, attributes, _out_of_bounds(x, space, attributes))
+    return pool.select(_padded(a, space, 0, attributes), padded, space)
 
 
 def scatter_reference(g: Any, x: Any, **attributes: Any) -> Any:
     """Return a NumPy array with g added at the maxima of x."""
     space = _space(x, attributes)
     padded = _padded(x, space, _least(x.dtype), attributes)
-    full = PoolingByElement(np, attributes).scatter(g, padded)
+    full = PoolingByElement(np, attributes, _out_of_bounds(x, space, attributes)).scatter(g, padded)
     return _cropped(full, space, x.shape[x.ndim - len(space) :], attributes)
 
 

@@ -80,3 +80,22 @@ def input_ranges(
     """Return the ranges of x that ranges of y need."""
     ranges = enumerate(zip(windows, kernel, strict=True))
     return [inputs_of_windows(attributes, d, k)(*span) for d, (span, k) in ranges]
+
+
+def first_elements(
+    windows: Sequence[Range], bounds: Sequence[Range], kernel: Sequence[int], attributes: Attributes
+) -> list[list[int]]:
+    """Return for each dimension and each window of a range the number of its first element that is
+    within `bounds`, a range of x; of windows without such elements, that of any."""
+    return [
+        [min(max(0, -((first - here) // dilation)), k - 1) for first in firsts]
+        for (here, _), k, dilation, firsts in zip(
+            bounds, kernel, attributes["dilation"], _first_inputs(windows, attributes), strict=True
+        )
+    ]
+
+
+def _first_inputs(windows: Sequence[Range], attributes: Attributes) -> list[range]:
+    """Return for each dimension the first element of each window of a range, as a range of x."""
+    parts = zip(windows, attributes["padding"], attributes["stride"], strict=True)
+    return [range(a * step - low, b * step - low, step) for (a, b), (low, _), step in parts]

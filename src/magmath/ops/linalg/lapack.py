@@ -129,7 +129,7 @@ def small_matrices(name: str, *keys: str, tuned: bool = True) -> NumpyFunction:
         from magmath.kernels.linalg import lapack
 
         a = node.inputs[0]
-        if min(a.shape[-2:]) >= lapack.DIRECT or a.size > MAX_SMALL:
+        if min(a.shape[-2:]) >= lapack.MIN_BY_POINTER or a.size > MAX_SMALL:
             return None
         compute: Callable[..., None] = getattr(lapack, name)
         options: dict[str, object] = {key: node.attributes[key] for key in keys}

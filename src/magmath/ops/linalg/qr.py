@@ -100,14 +100,12 @@ def _qr_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _qr_reference(a: Any, *, full: bool) -> Any:
+    from magmath.kernels.linalg.diagonal_signs import normalize_signs
+
     a = np.asarray(a)
     q, r = np.linalg.qr(a, mode="complete" if full else "reduced")
-    sign = np.sign(np.diagonal(r, axis1=-2, axis2=-1))
-    sign = np.where(sign == 0, 1, sign)
-    k = sign.shape[-1]
     q, r = q.copy(), r.copy()
-    q[..., :k] *= sign[..., None, :]
-    r[..., :k, :] *= sign.conj()[..., :, None]
+    normalize_signs(q, r)
     (m, n), j = a.shape[-2:], q.shape[-1]
     packed = np.zeros((*a.shape[:-2], m + j, max(j, n)), a.dtype)
     packed[..., :m, :j], packed[..., m:, :n] = q, r

@@ -1,8 +1,10 @@
-"""Linear systems and inverses: records that the passes expand into factorizations.
+"""Linear systems and inverses, which are computed by factorizations.
 
-They are records because of their gradients: the gradient of a solution is another solution and does
-not need the gradient of the factors. A factorization that several of them need, for instance a
-solution and its gradient, is computed once.
+The expand pass replaces a solution by a factorization after differentiation; an inverse has a
+kernel, and may be replaced by a solution that several workers compute. They are records because of
+their gradients: the gradient of a solution is another solution and does not need the gradient of
+the factors. A factorization that several of them need, for instance a solution and its gradient, is
+computed once.
 """
 
 from __future__ import annotations
