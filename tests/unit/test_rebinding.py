@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
-from engines import current
+from engines import MEMORY_LIMIT, current
 from magmath.executor.call_list import CallList
 
 POOLS = [
@@ -95,3 +95,61 @@ def test_a_new_array_for_a_loss_rebinds_only_what_writes_it(
     for positions, ready, shared in step_calls:
         assert shared
         assert positions < ready / 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_block_of_a_new_chunk_is_not_that_of_a_returned_one(workers: int) -> None:
+    unit = MEMORY_LIMIT // 8 // 8 * workers
+    double = mm.compile(lambda x: x * 2.0)
+    with current("limited", workers):
+        for value in (1.0, 5.0):
+            x = mm.asarray(np.full(unit, value))
+            np.testing.assert_array_equal(double(x).numpy(), np.full(unit, 2 * value))
+            del x
+            mm.evaluate(mm.asarray(np.zeros(7 * unit)))  # needs the memory of both chunks
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@settings(max_examples=15, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_steps_agree_with_numpy_when_chunks_of_memory_are_returned(
+    workers: int, choice: random.Random
+) -> None:
+    """Arrays of a few sizes are kept and dropped at random, between large ones for which the heap
+    must return what is free: later arrays are at equal offsets of other chunks."""
+    unit = MEMORY_LIMIT // 24 // 8  # elements of float64 for each worker: 1/24 of the limit
+    draw = np.random.default_rng(choice.randrange(1000))
+    with current("limited", workers) as pool:
+        weight = mm.variable("weight", mm.asarray(np.ones(1)))
+        factor = 1.0
+
+        @mm.compile
+        def scaled(x: Any) -> Any:
+            return x * weight
+
+        @mm.compile
+        def step(x: Any) -> Any:
+            weight.assign(weight + mm.max(x))
+            return mm.exp(x - mm.max(x)) + weight
+
+        @mm.compile
+        def steps(x: Any) -> Any:
+            return mm.fori_loop(0, 3, lambda i, v: v * 0.5 + x, x)
+
+        kept: list[tuple[np.ndarray[Any, Any], Any]] = []
+        for _ in range(20):
+            while len(kept) > 2 or (kept and choice.random() < 0.4):
+                del kept[choice.randrange(len(kept))]
+            if choice.random() < 0.4:
+                large = mm.asarray(np.zeros(choice.choice([5, 9]) * unit * workers))
+                mm.evaluate(large)
+                del large
+            x = draw.normal(size=choice.choice([1, 2]) * unit * workers)
+            kept.append((x, mm.asarray(x)))
+            x, own_x = choice.choice(kept)
+            np.testing.assert_allclose(scaled(own_x).numpy(), x * factor, rtol=1e-12)
+            factor += x.max()
+            np.testing.assert_allclose(step(own_x).numpy(), np.exp(x - x.max()) + factor, rtol=1e-9)
+            np.testing.assert_allclose(steps(own_x).numpy(), 1.875 * x, rtol=1e-9)
+            np.testing.assert_array_equal(own_x.numpy(), x)
+        assert max(worker["reserved"] for worker in pool.stats()) <= MEMORY_LIMIT
