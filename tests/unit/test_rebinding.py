@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
-from engines import MEMORY_LIMIT, current
+from engines import MEMORY_LIMIT, NOTHING_IS_SMALL, current, start
+from executors import Compiled, NativeWherePossible
+from graphs import held_variable, leaf_of
+from magmath.core.dtypes import float64
+from magmath.engine.engine import Engine
+from magmath.engine.remote_array import remote_array_of
+from magmath.executor import native_build, step_loop, tiers
 from magmath.executor.call_list import CallList
+from magmath.graph import Graph, apply
+from magmath.layout import Layout
+from magmath.ops import OPERATIONS
+from magmath.ops.leaves import scalar
 
 POOLS = [
     ("planned", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("overlapped", 2), ("exact", 2),
@@ -153,3 +163,44 @@ def test_steps_agree_with_numpy_when_chunks_of_memory_are_returned(
             np.testing.assert_allclose(steps(own_x).numpy(), 1.875 * x, rtol=1e-9)
             np.testing.assert_array_equal(own_x.numpy(), x)
         assert max(worker["reserved"] for worker in pool.stats()) <= MEMORY_LIMIT
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_of_one_and_of_many_steps_share_no_segments(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of one step has a segment up to the exponential function, whose bits differ; a run of
+    many steps has it in the segment. Batches and numbers of steps alternate."""
+    monkeypatch.setattr(native_build, "NativeBuild", Compiled)
+    monkeypatch.setattr(step_loop, "ExecutorSelector", NativeWherePossible)
+    for name in ("COMPILE_AFTER_SECONDS", "SAMPLE_SECONDS", "SHORT_SECONDS"):
+        monkeypatch.setattr(tiers, name, 0.0)
+    choice, draw = random.Random(seed), np.random.default_rng(seed)
+    engine = Engine(start("planned", 1))
+    engine.small_sizes = NOTHING_IS_SMALL
+    layout = Layout.replicated().bind((50,), engine.pool.mesh)
+    batches = [draw.uniform(size=50) for _ in range(3)]
+    leaves = [leaf_of(engine, batch, layout) for batch in batches]
+    expected = draw.normal(size=50)
+    weights = held_variable(engine, expected, layout)
+
+    updated = weights.leaf - scalar(0.125, float64) * (leaves[0] * weights.leaf)
+    exponential = apply(OPERATIONS["exp"], updated)
+    ordered = apply(OPERATIONS["sort"], exponential, axis=0, descending=False)  # stays a call
+    total = apply(OPERATIONS["sum"], ordered, axis=(0,), keepdims=False)
+    graph = engine.pending_graph(Graph((updated,), (weights.leaf,), (total,)))
+    compiled = engine.compile(graph)
+    for i in range(30):
+        batch = 0 if i < 10 else choice.randrange(3)
+        steps = 1 if i < 10 else choice.choice([1, 3])
+        given = [leaves[batch] if leaf is leaves[0] else leaf for leaf in graph.leaves]
+        (stored,), run = engine.runs.run(compiled, given, steps=steps)
+        weights.leaf.value().set_value(stored)
+        totals = []
+        for _ in range(steps):
+            expected = expected - 0.125 * (batches[batch] * expected)
+            totals.append(np.exp(expected).sum())
+        np.testing.assert_allclose(run.values(), totals, rtol=1e-12)
+        actual = engine.pool.get(remote_array_of(weights.leaf).array_id).numpy()
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    engine.pool.close()
