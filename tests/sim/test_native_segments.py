@@ -18,9 +18,10 @@ from engines import current, start
 from executors import Compiled, NativeWherePossible
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import fused_loops, native_build, native_segments, step_loop, tiers
+from magmath.executor import fused_loops, native_build, step_loop, tiers
 from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
+from magmath.kernels import parallel_region
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.layout import Mesh
 from magmath.ops import OPERATIONS
@@ -324,7 +325,7 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
         used.append(count)
         run_on_threads(function, record, count)
 
-    monkeypatch.setattr(native_segments, "run_on_threads", noted)
+    monkeypatch.setattr(parallel_region, "run_on_threads", noted)
     monkeypatch.setattr(fused_loops, "MIN_DIVIDED", 2)
     choice, values = random.Random(seed), np.random.default_rng(seed)
     n, ndim = choice.choice([(37, 1), (1000, 1), (40, 2), (7, 3)])
@@ -343,7 +344,7 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
         finally:
             torch.set_num_threads(before)
     assert bound
-    assert set(used) == ({threads} if threads > 1 else set())
+    assert set(used) == {threads}
 
 
 def test_instructions_wait_in_groups_of_limited_size(

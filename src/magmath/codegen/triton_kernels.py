@@ -104,8 +104,8 @@ _ROUNDED: Final[Mapping[str, Mapping[str, str]]] = {
         "root": "tl.sqrt({0})",
     },
 }
-"""Operations that Triton rounds to nearest by a function for each type: `/` of float32 has errors of
-up to 2 ulp."""
+"""Operations that Triton rounds to nearest by a function for each type: `/` of float32 has errors
+of up to 2 ulp."""
 
 
 def expression(operation: str, result: str, operands: Sequence[str]) -> str | None:
