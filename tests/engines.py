@@ -4,6 +4,7 @@ The kinds: "inline" (the worker of this process), "planned" (the same, but small
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
 "eager" (the same, but this process computes small arrays; in all other pools of several workers,
 the workers do),
+"limited" (the same with a memory limit, or the worker of this process),
 "messages" (threads that exchange messages), "overlapped" (the same, with every possible move
 concurrent with other work), "hosts" (threads on two simulated hosts), "exact" and "exact hosts"
 (deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
@@ -32,6 +33,8 @@ from magmath.runtime.transport_interface import WorkerOptions
 
 PROCESSORS = 2
 """Threads of the workers of a pool in total, whatever the machine has."""
+MEMORY_LIMIT = 1 << 20
+"""Bytes of a worker of a "limited" pool."""
 NOTHING_IS_SMALL = SmallSizes(-1, -1)
 """Programs compute all arrays."""
 _engines: dict[tuple[str, int], Engine] = {}
@@ -62,6 +65,10 @@ def start(kind: str, workers: int) -> Pool:
     threads = max(1, PROCESSORS // workers)  # plans depend on them
     if kind in ("shared", "eager"):
         return start_pool(PoolOptions(workers, launcher="threads", device="cpu", threads=threads))
+    if kind == "limited":
+        inline = PoolOptions(0, device="cpu", memory_limit=MEMORY_LIMIT)
+        several = replace(inline, workers=workers, launcher="threads", threads=threads)
+        return start_pool(several if workers > 1 else inline)
     if kind == "exact":
         return start_pool(
             PoolOptions(

@@ -14,6 +14,7 @@ import magmath as mm
 from magmath import nn
 from magmath.arrays.array import Array
 from magmath.engine import session
+from magmath.kernels import denormals
 from magmath.kernels.denormals import flushed, flushed_here, is_flushing
 from magmath.train import Trainer
 
@@ -175,7 +176,12 @@ def test_training_keeps_gradual_underflow_if_it_is_asked_to() -> None:
     assert (product > 0).all()
 
 
-def test_the_mode_reaches_all_threads_and_is_restored() -> None:
+@pytest.mark.parametrize("is_x86", sorted({denormals._IS_X86, False}))
+def test_the_mode_reaches_all_threads_and_is_restored(
+    is_x86: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code for other processors works on x86 too."""
+    monkeypatch.setattr(denormals, "_IS_X86", is_x86)
     numbers = torch.full((1 << 20,), 1e-30)
 
     def zeros() -> int:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import magmath as mm
@@ -16,12 +18,14 @@ from engines import current, start
 from executors import Compiled, NativeWherePossible
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import fused_loops, native_build, native_segments, step_loop, tiers
+from magmath.executor import fused_loops, native_build, step_loop, tiers
 from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
+from magmath.kernels import parallel_region
 from magmath.kernels.parallel_region import run_on_threads
+from magmath.layout import Mesh
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Call
+from magmath.program.instructions import Call, Slot
 from native_cases import OneShape, structured
 from operation_bodies import applied
 from operation_table import ROWS, Case
@@ -303,9 +307,10 @@ def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any])
         for i in range(20):
             assert float(f(x, mm.asarray(i))[0]) == 2 * (i + 1)
         assert bound
-        with pytest.raises(IndexError, match="index 5000 is out of range"):
-            f(x, mm.asarray(5000)).numpy()
-        assert float(f(x, mm.asarray(3))[0]) == 8
+        for bad in (5000, -5001, -7000):
+            with pytest.raises(IndexError, match=f"index {bad} is out of range"):
+                f(x, mm.asarray(bad)).numpy()
+            assert float(f(x, mm.asarray(3))[0]) == 8
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -320,7 +325,7 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
         used.append(count)
         run_on_threads(function, record, count)
 
-    monkeypatch.setattr(native_segments, "run_on_threads", noted)
+    monkeypatch.setattr(parallel_region, "run_on_threads", noted)
     monkeypatch.setattr(fused_loops, "MIN_DIVIDED", 2)
     choice, values = random.Random(seed), np.random.default_rng(seed)
     n, ndim = choice.choice([(37, 1), (1000, 1), (40, 2), (7, 3)])
@@ -339,7 +344,73 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
         finally:
             torch.set_num_threads(before)
     assert bound
-    assert set(used) == ({threads} if threads > 1 else set())
+    assert set(used) == {threads}
+
+
+def test_instructions_wait_in_groups_of_limited_size(
+    bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates in place too, each of which is compared with all others of its group."""
+    sizes = []
+    next_loop = fused_loops.next_loop
+
+    def noted(members: Any) -> Any:
+        sizes.append(len(members))
+        return next_loop(members)
+
+    monkeypatch.setattr(fused_loops, "MAX_MEMBERS", 8)
+    monkeypatch.setattr(fused_loops, "next_loop", noted)
+
+    def body(x: Any) -> Any:
+        y = x.copy() if isinstance(x, np.ndarray) else mm.asarray(x, copy=True)
+        for i in range(1, 21):
+            y[i:-i] = i
+        return y
+
+    x = np.random.default_rng(0).random((60, 5))
+    with current("planned", 1):
+        compiled = mm.compile(body)
+        for _ in range(20):
+            np.testing.assert_array_equal(compiled(mm.asarray(x)).numpy(), body(x))
+    assert bound
+    assert max(sizes) == 8
+
+
+class _CountedSlots(list[Slot]):
+    """Slots that count how often they are read."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 30)), min_size=1, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_memory_that_is_read_outside(
+    kinds: list[tuple[bool, bool, int]], choice: random.Random
+) -> None:
+    """As found by following the aliases of each slot, but each slot is passed once."""
+    layout = mm.Layout.replicated().bind((3,), Mesh.line(1))
+    numbers = choice.sample(range(len(kinds)), len(kinds))  # an alias may precede or follow
+    slots: list[Any] = [None] * len(kinds)
+    for place, (is_array, is_read, before) in enumerate(kinds):
+        kind: Any = "input" if is_array else "temporary"
+        alias = numbers[before] if before < place else None
+        slots[numbers[place]] = Slot((3,), DTYPES["float64"], layout, kind, alias, is_read)
+
+    def is_read_outside(index: int | None) -> bool:
+        if index is None:
+            return False
+        slot = slots[index]
+        return slot.kind != "temporary" or slot.is_peer_readable or is_read_outside(slot.alias)
+
+    counted = _CountedSlots(slots)
+    assert fused_loops.read_outside(counted) == [is_read_outside(i) for i in range(len(slots))]
+    assert counted.reads <= 2 * len(slots)
 
 
 def test_small_loops_are_not_divided(bound: list[Any]) -> None:

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.core.dtypes import int64
 from magmath.errors import LinAlgError
+from magmath.executor.eager_kernels import EagerKernels
+from magmath.executor.eager_program import EagerProgram
+from magmath.graph import apply
+from magmath.layout import Layout
+from magmath.ops import OPERATIONS
+from magmath.ops.leaves import input_leaf, scalar
 from small_expressions import appended
 
 GRID = np.random.default_rng(0).uniform(-1, 1, (3, 3))
@@ -111,6 +118,21 @@ def test_errors_name_the_line_in_the_function() -> None:
         f(eye, mm.ones(3, dtype="float64"))
         with pytest.raises(LinAlgError, match="test_eager_programs.py"):
             f(eye * 0, mm.ones(3, dtype="float64"))
+
+
+@pytest.mark.parametrize("has_lines", [False, True])
+def test_a_number_that_its_type_does_not_represent_is_the_fault_of_no_line(
+    has_lines: bool,
+) -> None:
+    number, x = scalar(None, int64), input_leaf((3,), int64, Layout.replicated(), None)
+    total = apply(OPERATIONS["add"], x, number)
+    order = [total] if has_lines else []
+    program = EagerProgram(EagerKernels(False, 0), order, [x], [number], [number, *order])
+    values = np.arange(3)
+    assert program.run([values], [1])[0] == 1
+    with pytest.raises(OverflowError) as caught:
+        program.run([values], [10**30])
+    assert not hasattr(caught.value, "user_line")
 
 
 def test_large_operands_and_results_use_the_workers() -> None:

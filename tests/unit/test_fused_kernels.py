@@ -9,6 +9,9 @@ from importlib.util import find_spec
 
 import pytest
 
+from magmath.codegen import triton_kernels
+from magmath.ops import OPERATIONS
+
 CHECKED = """
 import numpy as np, torch
 import magmath as mm
@@ -77,6 +80,15 @@ for _ in range(3):
     counterpart -= np.float32(0.1) * (counterpart * 2 + x)
 np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-5)
 """
+
+
+def test_quotients_of_float32_are_rounded_to_nearest() -> None:
+    """Triton's `/` is not: torch's kernels would have other bits for a few operands."""
+    for name in OPERATIONS:
+        for operands in (["float32"], ["float32", "float32"]):
+            text = triton_kernels.expression(name, "float32", operands)
+            assert text is None or "/" not in text, name
+    assert triton_kernels.expression("sigmoid", "float32", ["float32"]) is not None
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

@@ -111,6 +111,9 @@ def test_host_memory_has_no_device_side() -> None:
 def test_mistakes() -> None:
     with pytest.raises(DeviceError, match="HOST, DEVICE, MANAGED, CUDA_MANAGED"):
         MemoryManager(1, "float32", "tape")
+    for kind in (None, 0, 1.5, ["host"]):
+        with pytest.raises(DeviceError, match=r"is not known; the kinds are HOST, DEVICE"):
+            MemoryManager(1, "float32", kind)  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match="not known"):
         MemoryManager(1, "float31")
     with pytest.raises(ShapeError, match="at least 0"):
@@ -121,6 +124,13 @@ def test_mistakes() -> None:
                 memory.get(index)
             with pytest.raises(IndexError, match="0 to 2"):
                 memory.set(index, 1)
+        for wrong in (1.5, "a", None, [1]):
+            with pytest.raises(TypeError, match="is no integer; pass one from 0 to 2"):
+                memory.get(wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="is no integer; pass one from 0 to 2"):
+                memory.set(wrong, 1)  # type: ignore[arg-type]
+        memory.set(np.int64(2), 7)  # type: ignore[arg-type]
+        assert memory.get(np.int64(2)) == 7  # type: ignore[arg-type]
         with pytest.raises(ShapeError, match="3 elements, the other has 4"):
             memory.copy_from([1, 2, 3, 4])
         with pytest.raises(ShapeError, match="3 elements, the other has 2"):

@@ -153,6 +153,20 @@ def test_normal_has_its_moments(dtype: torch.dtype) -> None:
     assert float((pairs[:, 0] * pairs[:, 1]).mean()) == pytest.approx(0, abs=0.02)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_least_exponential_numbers_are_positive_in_every_type(dtype: torch.dtype) -> None:
+    """Of these seed and stream, elements whose words are below 128 of 2^32: -log of them is less
+    than half of float16's least positive number."""
+    tile = (IndexSet.from_segments([2840068, 16170304], [2840069, 16170305]),)
+    compiled, tensors = (torch.empty(2, dtype=dtype) for _ in range(2))
+    philox.fill_exponential(compiled, tile, (1 << 28,), 3, 5)
+    philox_tensors.fill_by_torch(tensors, tile, (1 << 28,), 3, 5, 3, FLOATS[dtype])
+    assert torch.equal(compiled, tensors)
+    assert (compiled > 0).all()
+    if FLOATS[dtype] < 32:
+        assert (compiled < 2.0**-23).all()
+
+
 def test_bits_use_all_63() -> None:
     values = filled(philox.fill_bits, torch.int64, (4096,), whole((4096,)))
     assert values.min() >= 0

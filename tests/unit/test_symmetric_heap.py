@@ -46,9 +46,10 @@ class HeapMachine(RuleBasedStateMachine):
         self.alignment = alignment
         self.heap = Heap(PrivateSource(CPU), alignment, chunk_bytes=4096)
         self.held: dict[Block, int] = {}
+        self.memory: dict[Block, torch.Tensor] = {}  # of all blocks, also of returned chunks
         self.calls = 0
 
-    @rule(nbytes=st.one_of(st.integers(0, 300), st.integers(0, 10_000)))
+    @rule(nbytes=st.one_of(st.integers(0, 300), st.integers(0, 10_000), st.just(5000)))
     def allocate(self, nbytes: int) -> None:
         block = self.heap.allocate(nbytes)
         self.calls += 1
@@ -57,7 +58,9 @@ class HeapMachine(RuleBasedStateMachine):
             assert block not in self.held
             assert block.offset % self.alignment == 0
             self.held[block] = self.calls % 251
-            self.heap.local(block).fill_(self.held[block])
+            memory = self.heap.local(block).fill_(self.held[block])
+            former = self.memory.setdefault(block, memory)
+            assert former.data_ptr() == memory.data_ptr(), "equal blocks are the same memory"
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -221,6 +224,17 @@ def test_free_ranges_are_returned_to_the_system() -> None:
         assert heap.reserved == 1 << 22
         heap.free(large)
         assert heap.local(heap.allocate(1 << 20)).nbytes == 1 << 20
+
+
+def test_pages_of_removed_chunks_are_returned_while_tensors_refer_to_them() -> None:
+    for source in (PrivateSource(CPU), SharedWindowSource(LocalGroup(1).communicator(0))):
+        heap = Heap(source, chunk_bytes=1 << 20, limit=1 << 22)
+        block = heap.allocate(1 << 20)
+        cached = heap.local(block).fill_(7)[4096:-4096]
+        heap.free(block)
+        heap.allocate(1 << 22)
+        assert heap.chunks == 1
+        assert cached.max() == 0, "the system has these pages"
 
 
 def test_reclaimers_free_blocks_before_an_error() -> None:

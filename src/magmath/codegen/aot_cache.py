@@ -47,7 +47,7 @@ class AotModule:
         constants: Mapping[str, int] = MappingProxyType({}),
         external: ExternalSignatures = MappingProxyType({}),
         ir_modules: Sequence[str] = (),
-        arithmetic: str = "exact",
+        arithmetic: str = "contracted",
         prepare: BoundCall = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic

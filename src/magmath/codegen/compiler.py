@@ -211,7 +211,7 @@ class _Module:
         if typed_name not in self.functions:
             (node,) = parse_source(functions.SOURCES[name].format(name=typed_name, T=dtype)).body
             assert isinstance(node, ast.FunctionDef)
-            self.define(node, ARITHMETIC["exact"])
+            self.define(node, ARITHMETIC["contracted"])
             attributes = self.functions[typed_name].function.attributes
             attributes.discard("noinline")
             attributes.add("alwaysinline")

@@ -14,13 +14,14 @@ _BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 ARITHMETIC = {
     "fast": ("contract", "nsz"),
-    "exact": ("contract",),
+    "contracted": ("contract",),
     "rounded": (),
 }
-"""Floating-point modes: a product and a sum may be rounded once, unless operations are `rounded`
-each by itself, so that every processor gives the same bits; zeros of `fast` operations may have
-either sign. No mode changes the order of operations, which compensated sums depend on, or
-multiplies by reciprocals, which may be infinite: see `add_in_any_order`."""
+"""Floating-point modes: a product and a sum may be `contracted`, which rounds once, unless
+operations are `rounded` each by itself, so that every processor gives the same bits; zeros of
+`fast` operations, which are contracted too, may have either sign. No mode changes the order of
+operations, which compensated sums depend on, or multiplies by reciprocals, which may be infinite:
+see `add_in_any_order`."""
 
 
 @final

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 from magmath.errors import MemoryLimitError
@@ -38,13 +40,18 @@ class ArenaMemory:
         self.block = self._reserve()
 
     def _reserve(self) -> Block:
-        """Reserve and return memory for the arena; an error carries the user's line of the largest
-        temporary."""
-        try:
+        """Reserve and return memory for the arena."""
+        with self._with_line_of_largest():
             if self._common is None:
                 return self._heap.allocate(self.nbytes, "the temporaries of a program")
             self._common.reserve(self.nbytes)
             return self._common.block
+
+    @contextmanager
+    def _with_line_of_largest(self) -> Iterator[None]:
+        """Let a MemoryLimitError carry the user's line of the largest temporary."""
+        try:
+            yield
         except MemoryLimitError as error:
             attach_user_line(error, self._program.writer(next(iter(self.offsets))))
             raise
@@ -60,7 +67,8 @@ class ArenaMemory:
     def take_own(self, owner: MemoryOwner) -> None:
         """Give the program a block of its own: between the steps of a run of many, callbacks of the
         user may run other programs."""
-        self.block, self.is_shared = self._shared.take(self.nbytes, owner), False
+        with self._with_line_of_largest():
+            self.block, self.is_shared = self._shared.take(self.nbytes, owner), False
         self._owner = owner
 
     def share_again(self) -> None:

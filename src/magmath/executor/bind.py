@@ -49,7 +49,8 @@ class Binding:
     outputs: Sequence[LocalArray]
     former: FormerBinding | None = None
     compiled: CallList | None = None
-    """The calls of a step with native segments; None before they are compiled."""
+    """The calls of a step that runs alone, with native segments; None before they are compiled.
+    Runs of many steps have other segments."""
     runs: int = 0
     """On a GPU: the number of runs of one step before it is recorded."""
     recording: Any = None
@@ -77,11 +78,12 @@ class Binding:
         """The calls of every step."""
         return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
-    def with_segments(self, segments: Mapping[range, BoundCall]) -> CallList:
-        """Return the calls of every step, with native segments."""
-        former = None if self.former is None else self.former.binding
-        same = former is not None and former.signature == self.signature
-        return self._calls(self._steps, former.compiled if former and same else None, segments)
+    def with_segments(
+        self, segments: Mapping[range, BoundCall], former: CallList | None = None
+    ) -> CallList:
+        """Return the calls of every step, with native segments; `former` are those of the former
+        binding, if it has the same native code."""
+        return self._calls(self._steps, former, segments)
 
     @property
     def _steps(self) -> range:

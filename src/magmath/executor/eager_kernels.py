@@ -40,10 +40,7 @@ class EagerKernels:
 
         `operands` are the values of its inputs. An error carries the line that built the node.
         """
-        signature = node.signature
-        prepared = (
-            signature.prepared_kernel if signature is not None else None
-        ) or prepared_kernel(node)
+        prepared = prepared_kernel(node)
         out = np.empty(node.shape, prepared.type)
         run: Any = context_without_fp_warnings().run
         try:
@@ -58,11 +55,7 @@ class EagerKernels:
 
     def has_function(self, node: Node) -> bool:
         """Return True if NumPy's function computes a node."""
-        signature = node.signature
-        prepared = (
-            signature.prepared_kernel if signature is not None else None
-        ) or prepared_kernel(node)
-        return prepared.function is not None
+        return prepared_kernel(node).function is not None
 
     def function_of(self, node: Node) -> tuple[Callable[..., Any], bool]:
         """Return the function that computes a node's value from those of its inputs, and True if it

@@ -124,13 +124,14 @@ class EagerProgram:
             results = [x.copy() if i in self._copied else x for i, x in enumerate(results)]
         return results  # type: ignore[no-any-return]
 
-    def _failed(self, error: Exception) -> Node:
-        """Return the node whose line has raised an error, or the last one."""
+    def _failed(self, error: Exception) -> Node | None:
+        """Return the node whose line has raised an error; None if none has, such as for a number
+        that its type does not represent."""
         code, traceback = self._program.__code__, error.__traceback__
         while traceback is not None and traceback.tb_frame.f_code is not code:
             traceback = traceback.tb_next
-        position = 1 if traceback is None else traceback.tb_lineno
-        return self._nodes[max(position - self._first_line, -1)]
+        position = -1 if traceback is None else traceback.tb_lineno - self._first_line
+        return self._nodes[position] if 0 <= position < len(self._nodes) else None
 
 
 @final

@@ -30,7 +30,7 @@ from magmath.executor.loop_nests import (
 )
 from magmath.executor.native_source import Arguments, NoNativeForm, require_native_type, view_finder
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Call, Program
+from magmath.program.instructions import Call, Program, Slot
 
 
 @final
@@ -93,6 +93,7 @@ class FusedLoops:
         self._slots = arguments.tensors.program.slots
         self._write = write
         self._readers = _readers(arguments.tensors.program)
+        self._is_read_outside = read_outside(self._slots)
         self._group: list[_Member] = []
 
     def clear(self) -> None:
@@ -146,7 +147,7 @@ class FusedLoops:
         offset = offset_of(view, out)
         if offset is not None:
             member = replace(member, whole=tuple(out.shape), offset=offset)
-        insert(self._group, member)
+        self._insert(member)
         return True
 
     def _add(
@@ -159,11 +160,14 @@ class FusedLoops:
         copies: bool = False,
     ) -> None:
         """Add a member that computes all elements of a slot."""
-        if len(self._group) >= MAX_MEMBERS:
-            self.flush()
         target = self._tensors.own(out)
         accesses = [*read, Access.of(target, written=True)]
-        insert(self._group, _Member(position, call, tuple(target.shape), accesses, view, copies))
+        self._insert(_Member(position, call, tuple(target.shape), accesses, view, copies))
+
+    def _insert(self, member: _Member) -> None:
+        if len(self._group) >= MAX_MEMBERS:
+            self.flush()
+        insert(self._group, member)
 
     def _access(self, slot: int) -> Access:
         return Access.of(self._tensors.own(slot))
@@ -308,12 +312,8 @@ class FusedLoops:
     def _is_read_elsewhere(self, index: int, position: int, members: set[int]) -> bool:
         """Return True if an element of a slot must be stored: it is read outside of the program, by
         another loop or step, or before it is computed."""
-        stored: int | None = index
-        while stored is not None:  # the slot, and those in whose memory it is stored
-            slot = self._slots[stored]
-            if slot.kind != "temporary" or slot.is_peer_readable:
-                return True
-            stored = slot.alias
+        if self._is_read_outside[index]:
+            return True
         return any(reader < position or reader not in members for reader in self._readers[index])
 
 
@@ -335,6 +335,27 @@ def _read_in_memory(call: Call) -> Sequence[int]:
     if isinstance(native, IndexMap):
         return call.inputs
     return call.inputs[:1] if isinstance(native, PartUpdate) else ()
+
+
+def read_outside(slots: Sequence[Slot]) -> list[bool]:
+    """Return for each slot whether its memory is read outside of the program: that of an array, or
+    of a temporary that peers read, or of a slot in whose memory it is stored.
+
+    Each slot is passed once, as in `roots_of`.
+    """
+    known: list[bool | None] = [None] * len(slots)
+    for index in range(len(slots)):
+        chain: list[int] = []
+        stored: int | None = index
+        while stored is not None and known[stored] is None:
+            chain.append(stored)
+            stored = slots[stored].alias
+        is_read = stored is not None and bool(known[stored])
+        for position in reversed(chain):
+            slot = slots[position]
+            is_read = is_read or slot.kind != "temporary" or slot.is_peer_readable
+            known[position] = is_read
+    return [bool(x) for x in known]
 
 
 def _readers(program: Program) -> list[list[int]]:

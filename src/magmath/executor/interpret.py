@@ -76,10 +76,7 @@ def _compute(
             if not inputs and node.operation in NUMBERS:
                 views[node] = number_view(node)
                 continue
-            signature = node.signature
-            prepared = (
-                signature.prepared_kernel if signature is not None else None
-            ) or prepared_kernel(node)
+            prepared = prepared_kernel(node)
             whole, function = prepared.whole, prepared.function
             free_list = free[whole]
             out = free_list.pop() if free_list else whole.spec.allocate(context.heap)

@@ -14,13 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
-import torch
 
 from magmath.core.type_aliases import BoundCall
 from magmath.executor.failure_report import FailureReport, take_errors
 from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_record
 
 if TYPE_CHECKING:
     from magmath.executor.native_build import Function, NativeBuild
@@ -46,16 +45,14 @@ class NativeSegments:
 
     def bind(self, tensors: Tensors) -> Mapping[range, BoundCall]:
         """Return a bound call for each segment, by its range of instructions, on these tensors."""
-        places = self._source.addresses(tensors)
+        addresses = self._source.addresses(tensors)
         function = self._build.function()
         assert function is not None
         calls: dict[range, BoundCall] = {}
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
-            groups = [
-                _GroupCall(function, n, places, divided).bound_call() for n, divided in numbers
-            ]
+            groups = [_group_call(function, n, addresses, divided) for n, divided in numbers]
             calls[segment.positions] = _call(groups, segment.reports)
             count += len(groups)
         return calls
@@ -65,35 +62,19 @@ class NativeSegments:
         self._build.close()
 
 
-@final
-class _GroupCall:
-    """A bound call of one group of a segment, which several threads divide if it `is_divided`."""
-
-    def __init__(
-        self, function: Function, number: int, places: Sequence[int], is_divided: bool
-    ) -> None:
-        self._work = np.zeros(1, dtype=np.int64)
-        words = [number, self._work.ctypes.data, *places]
-        self._words = np.array(words, dtype=np.int64)
-        self._record = self._words.ctypes.data
-        self._function, self._is_divided = function, is_divided
-        self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
-
-    def bound_call(self) -> BoundCall:
-        """Return this call: if one thread executes it, without a frame of Python of its own."""
-        if self._is_divided:
-            return self
-        alone = partial(self._function, self._record)
-        alone.__dict__["memory"] = self._words, self._work  # the record, and what it refers to
-        return alone
-
-    def __call__(self) -> None:
-        self._work[0] = 0
-        threads = torch.get_num_threads()
-        if threads == 1:
-            self._function(self._record)
-        else:
-            run_on_threads(self._address, self._record, threads)
+def _group_call(
+    function: Function, number: int, addresses: Sequence[int], is_divided: bool
+) -> BoundCall:
+    """Return a bound call of one group of a segment, which several threads divide if it
+    `is_divided`; otherwise without a frame of Python of its own."""
+    work = np.zeros(1, dtype=np.int64)
+    words = np.array([number, work.ctypes.data, *addresses], dtype=np.int64)
+    if is_divided:
+        address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
+        return bind_record(address, words, work, function)
+    alone = partial(function, words.ctypes.data)
+    alone.__dict__["memory"] = words, work  # the record, and what it refers to
+    return alone
 
 
 def _call(groups: Sequence[BoundCall], reports: Sequence[FailureReport]) -> BoundCall:

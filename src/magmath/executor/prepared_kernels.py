@@ -70,7 +70,17 @@ class PreparedKernel(Struct, eq=False):
 
 
 def prepared_kernel(node: Node) -> PreparedKernel:
-    """Return the computation of a node; store it in the node's signature."""
+    """Return the computation of a node, which nodes of its signature share."""
+    signature = node.signature
+    if signature is None:
+        return _prepared(node)
+    if signature.prepared_kernel is None:
+        signature.prepared_kernel = _prepared(node)
+    prepared: PreparedKernel = signature.prepared_kernel
+    return prepared
+
+
+def _prepared(node: Node) -> PreparedKernel:
     whole, operation = _whole_tile(node.shape, node.dtype), node.operation
     ufunc, numpy_function = operation.numpy_ufunc, operation.numpy_function
     arrays = node, *node.inputs
@@ -83,12 +93,8 @@ def prepared_kernel(node: Node) -> PreparedKernel:
         if function is not None and operation.flops(node) > MANY_FLOPS:
             function = partial(run_on_free_processors, function)
     numpy_type = NUMPY.get(node.dtype)
-    prepared = PreparedKernel(
-        whole, function, _has_array_result(function, node, numpy_type), numpy_type
-    )
-    if node.signature is not None:
-        node.signature.prepared_kernel = prepared
-    return prepared
+    allocates = _has_array_result(function, node, numpy_type)
+    return PreparedKernel(whole, function, allocates, numpy_type)
 
 
 def _has_array_result(function: Callable[..., object] | None, node: Node, numpy_type: Any) -> bool:

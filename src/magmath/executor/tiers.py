@@ -72,9 +72,11 @@ class _SegmentsTier(CandidateExecutor):
             segments = self._forms.segments(binding)
             if segments is None or not segments.is_ready():
                 return binding.step
-            if binding.former is not None:
-                self.calls(binding.former.binding)  # those that this one shares
-            binding.compiled = binding.with_segments(segments.bind(binding.tensors))
+            shared: CallList | None = None  # calls with the same segments
+            former = None if binding.former is None else binding.former.binding
+            if former is not None and former.signature == binding.signature:
+                shared = self.calls(former)
+            binding.compiled = binding.with_segments(segments.bind(binding.tensors), shared)
         return binding.compiled
 
     def is_ready(self) -> bool:

@@ -9,9 +9,11 @@ theirs.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from platform import machine
 from typing import Any, Final, final
 
@@ -104,8 +106,19 @@ def is_flushing() -> bool:
 
 def _set_mode(flush: bool) -> None:
     """Set the mode of the calling thread and of its OpenMP threads."""
-    if not _IS_X86:
+    if _IS_X86:
+        record = np.array([_FLUSH if flush else 0], np.int64)
+        function, argument = CODE.address("set_of_record"), int(record.ctypes.data)
+    else:
+        function, argument = ctypes.cast(_setter(flush), ctypes.c_void_p).value or 0, 0
+    run_on_threads(function, argument, torch.get_num_threads())
+
+
+@cache
+def _setter(flush: bool) -> Any:
+    """Return torch's setter of the mode as a function of C, for other processors than x86."""
+
+    def set_mode(record: int) -> None:
         torch.set_flush_denormal(flush)
-        return
-    record = np.array([_FLUSH if flush else 0], np.int64)
-    run_on_threads(CODE.address("set_of_record"), int(record.ctypes.data), torch.get_num_threads())
+
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(set_mode)

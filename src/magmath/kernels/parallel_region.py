@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from magmath.core.type_aliases import BoundCall
@@ -38,12 +39,20 @@ def bind_job(function: int, words: Sequence[int], counter: int, operands: object
     `words`: the record; `counter`: the position in it of the counter from which the threads take
     work, which each call sets to 0; `operands`: the tensors whose addresses the record contains.
     """
-    job = np.array(words, np.int64)
-    record = int(job.ctypes.data)
+    record = np.array(words, np.int64)
+    return bind_record(function, record, record[counter : counter + 1], operands)
 
-    def run(memory: object = operands) -> None:  # the addresses hold no reference
-        job[counter] = 0
-        run_on_threads(function, record, torch.get_num_threads())
+
+def bind_record(
+    function: int, record: NDArray[np.int64], counter: NDArray[np.int64], operands: object
+) -> BoundCall:
+    """Return the call of `bind_job` for a record in memory, and a counter in it or elsewhere; it
+    also holds `operands`."""
+    address = int(record.ctypes.data)
+
+    def run(memory: object = (record, operands)) -> None:  # the addresses hold no reference
+        counter[0] = 0
+        run_on_threads(function, address, torch.get_num_threads())
 
     return run
 

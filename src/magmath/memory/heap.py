@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -43,7 +44,8 @@ CHUNK_BYTES = 64 << 20
 class Block(NamedTuple):
     """A block of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
 
-    A block of no bytes is in no chunk: its number is -1.
+    No two chunks of a heap have the same number, so equal blocks are the same memory, even if one
+    of them was freed and its chunk returned. A block of no bytes is in no chunk: its number is -1.
     """
 
     chunk: int
@@ -98,7 +100,8 @@ class Heap:
         self._alignment = alignment
         self._chunk_bytes = chunk_bytes
         self._limit = limit
-        self._chunks: list[tuple[Tensor | None, ...] | None] = []
+        self._chunks: dict[int, tuple[Tensor | None, ...]] = {}
+        self._numbers = count()  # of chunks: never reused, since calls are cached by their blocks
         self._lengths: dict[int, int] = {}
         self._free_ranges = FreeRanges()
         self._returned = FreeRanges()  # ranges whose pages the system has
@@ -217,9 +220,7 @@ class Heap:
         """
         if block.nbytes == 0:
             return self._nothing
-        chunk = self._chunks[block.chunk]
-        assert chunk is not None
-        memory = chunk[rank]
+        memory = self._chunks[block.chunk][rank]
         if memory is None:
             raise DeviceError(
                 f"worker {self._source.rank} cannot see the memory of worker {rank}: their heap "
@@ -228,7 +229,8 @@ class Heap:
         return memory.narrow(0, block.offset, block.nbytes)
 
     def trim(self) -> None:
-        """Return empty chunks to the system."""
+        """Return empty chunks to the system: their pages at once, and their addresses with the
+        last tensor on them, such as those that cached calls have."""
         self._merge_small()
         self._views.clear()
         self._bytes.clear()
@@ -239,13 +241,19 @@ class Heap:
             if length == self._lengths[chunk]:
                 self.reserved -= self._free_ranges.remove_chunk(chunk)
                 self._returned.remove_chunk(chunk)
-                del self._lengths[chunk]
-                self._chunks[chunk] = None
+                self._source.return_unused(self.local(Block(chunk, 0, length)))
+                del self._lengths[chunk], self._chunks[chunk]
 
     def close(self) -> None:
         """Return all memory to the system, including allocated blocks."""
-        self._chunks.clear()
-        tables = (self._lengths, self._holders, self._free_small, self._views, self._bytes)
+        tables = (
+            self._chunks,
+            self._lengths,
+            self._holders,
+            self._free_small,
+            self._views,
+            self._bytes,
+        )
         for table in (*tables, self._free_ranges, self._returned):
             table.clear()
         self.in_use = self.reserved = 0
@@ -268,7 +276,7 @@ class Heap:
             self.reserved += size
             return
         memory = self._source.chunk(length)
-        number = self._free_number()
+        number = next(self._numbers)
         self._chunks[number] = memory
         self._lengths[number] = length
         self.reserved += length
@@ -301,12 +309,6 @@ class Heap:
 
     def _is_over_limit(self, length: int) -> bool:
         return self._limit is not None and self.reserved + length > self._limit
-
-    def _free_number(self) -> int:
-        if None in self._chunks:
-            return self._chunks.index(None)
-        self._chunks.append(None)
-        return len(self._chunks) - 1
 
     def _too_large(self, size: int, holder: object) -> MemoryLimitError:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[

@@ -59,7 +59,7 @@ class MemoryManager:
     HOST. Use it in a `with` statement, `close` it, or let it be collected.
 
     Raises DeviceError for a kind or device that the machine lacks, ShapeError for a negative count,
-    TypeError for one that is not an integer.
+    TypeError for one that is not an integer. Indices that are no integers raise TypeError too.
     """
 
     def __init__(
@@ -217,6 +217,12 @@ class MemoryManager:
             raise StateError(f"{self} is closed: its memory is back in the pool; make a new one")
 
     def _checked_index(self, index: int) -> int:
+        try:
+            index = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"index {index!r} of {self} is no integer; pass one from 0 to {self.count - 1}"
+            ) from None
         if not 0 <= index < self.count:
             raise IndexingError(
                 f"index {index} is outside {self}; it has 0 to {self.count - 1}"
@@ -314,7 +320,7 @@ def _check_element_count(count: int) -> int:
 
 def _check_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
     try:
-        requested = kind if isinstance(kind, MemoryKind) else MemoryKind(kind.lower())
+        requested = MemoryKind(kind.lower() if isinstance(kind, str) else kind)
     except ValueError:
         raise DeviceError(
             f"memory kind {kind!r} is not known; the kinds are {_names(MemoryKind)}"

@@ -18,6 +18,8 @@ from magmath.errors import (
     LayoutError,
     MemoryLimitError,
 )
+from magmath.memory.heap import Block
+from magmath.memory.temporaries import Temporaries
 from magmath.runtime import Pool
 
 
@@ -197,6 +199,23 @@ def test_memory_that_is_short_names_the_line_that_needs_it() -> None:
             with pytest.raises(MemoryLimitError, match=rf"test_programs\.py:{line + i}\]"):
                 make().numpy()
         check(mm.ones(3), np.ones(3, np.float32))
+
+
+def test_memory_that_is_short_for_a_run_of_many_steps_names_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which needs temporaries that no other program shares."""
+
+    def take(self: Temporaries, nbytes: int, owner: object) -> Block:
+        raise MemoryLimitError(f"the temporaries of programs needs {nbytes} bytes")
+
+    monkeypatch.setattr(Temporaries, "take", take)
+    with current("planned"):
+        x = mm.ones(100_000)
+        line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+        step = lambda i, v: mm.sort(mm.cumsum(v)) - v  # noqa: E731
+        with pytest.raises(MemoryLimitError, match=rf"test_programs\.py:{line}"):
+            mm.fori_loop(0, 5, step, x).numpy()
 
 
 def test_layouts_that_do_not_fit_are_refused() -> None:

@@ -36,7 +36,7 @@ from magmath.kernels.random.philox_constants import (
     WEYL_1,
     SeedOrStream,
 )
-from magmath.kernels.random.philox_tensors import fill_by_torch
+from magmath.kernels.random.philox_tensors import fill_by_torch, least_positive
 from magmath.kernels.random.portable_math import cosine_series, log_series, sine_series
 
 _CHUNK_BLOCKS = 256  # the words of a chunk fit into the first-level cache
@@ -73,7 +73,8 @@ def fill_exponential(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream
 ) -> None:
     """Fill a tile with numbers from the exponential distribution of mean 1, by inversion. None of
-    them is 0 or infinite. Half types are computed in float32."""
+    them is 0 or infinite. Half types are computed in float32; what is less than the least positive
+    number of the type becomes that."""
     _fill(out, tile, shape, seed, stream, EXPONENTIAL)
 
 
@@ -349,6 +350,8 @@ def _fill(
         filled = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
     _fill_runs(filled, runs_of(tile, shape), int(seed), int(stream), kind, bits)
     if filled is not out:
+        if kind == EXPONENTIAL:
+            filled.clamp_(min=least_positive(out.dtype))
         out.copy_(filled)
 
 

@@ -44,9 +44,17 @@ def fill_by_torch(
             remaining //= indices.size
             index += stride * (coordinate + indices.start if table is None else table[coordinate])
             stride *= extent
-        part.copy_(_tensor_values(index, seed, stream, kind, bits))
+        values = _tensor_values(index, seed, stream, kind, bits)
+        if kind == EXPONENTIAL:
+            values.clamp_(min=least_positive(out.dtype))
+        part.copy_(values)
     if filled is not out:
         out.copy_(filled)
+
+
+def least_positive(dtype: torch.dtype) -> float:
+    """Return the least positive number of a type, below which exponential numbers round to 0."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
 def _tensor_values(

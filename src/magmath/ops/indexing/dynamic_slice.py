@@ -333,10 +333,10 @@ def _local_indices_from(
     Also writes the code that reads and checks the start positions.
     """
     axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
-    firsts = [w.name("p") for _ in starts]
-    for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
-        w.line(f"{first} = np.int64({start.at([])})")
-        _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
+    firsts = [
+        _emit_start(w, call, start, axis, extent, step)
+        for start, axis, extent, step in zip(starts, axes, extents, steps, strict=True)
+    ]
     dimensions = range(len(call.shapes[0]))
     kept_dims = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
     added = dict(zip(kept_dims, offsets, strict=True))
@@ -357,23 +357,25 @@ def _local_indices_from(
     return local
 
 
-def _emit_bounds(
-    w: Writer, call: NativeCall, first: str, axis: int, extent: int, step: int
-) -> None:
-    """Write the bounds check of a start position.
+def _emit_start(
+    w: Writer, call: NativeCall, start: NativeOperand, axis: int, extent: int | None, step: int
+) -> str:
+    """Write the code that reads and checks a start position; return the name of its variable.
 
     The position of a single element counts from the end if it is negative. After a failure, the
     code continues at a valid position.
     """
-    whole, span = call.shapes[0][axis], step * (extent - 1)
-    if call.attributes["extents"][call.attributes["axes"].index(axis)] is None:
-        w.line(f"if {first} < 0:")
-        w.line(f"    {first} += {whole}")
+    given, first = w.name("p"), w.name("p")
+    whole, span = call.shapes[0][axis], 0 if extent is None else step * (extent - 1)
+    w.line(f"{given} = np.int64({start.at([])})")
+    from_end = f"{given} + {whole} if {given} < 0 else {given}"
+    w.line(f"{first} = {given if extent is not None else from_end}")
     begins, ends = (f"({p} < 0 or {p} >= {whole})" for p in (first, f"({first} + {span})"))
-    position = f"{first} if {begins} else {first} + {span}"
+    position = f"{given} if {begins} else {first} + {span}"
     error = partial(out_of_range, axis=axis, extent=whole)
     emit_failure(w, call, f"{begins} or {ends}", position, error)
     w.line(f"    {first} = {max(0, -span)}")
+    return first
 
 
 DYNAMIC_SLICE = Operation(
