@@ -256,11 +256,11 @@ class _CompiledFunction:
                 f"calls, which takes a trace each time; pass it as an argument"
             )
 
-    def _warn_of_uncompared(self, label: str | None) -> None:
-        """Warn once of an object that is too large to be compared at each call."""
-        if label is not None and not self._has_uncompared:
+    def _warn_of_uncompared(self, labels: Sequence[str]) -> None:
+        """Warn once of objects that are too large to be compared at each call."""
+        if labels and not self._has_uncompared:
             self._has_uncompared = True
-            warn_user(uncompared_warning(f"compile: {self._function!r}", label))
+            warn_user(uncompared_warning(f"compile: {self._function!r}", labels))
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.
