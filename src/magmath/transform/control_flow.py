@@ -40,11 +40,12 @@ def cond(
     and types, or None. If the predicate is a Python truth value, only the chosen function is
     called. Otherwise both functions are called once: where the predicate is computed already, the
     other one for the shapes and types of its results only. Within a compiled function or another
-    transformation both are computed and the results are selected. The results, gradients, errors
-    and assignments are those of the chosen function in every case: a variable that only the other
-    function assigns keeps its value. Where both functions are called, both draw from the generators
-    of `mm.random`; a generator that a module stores, as `Dropout(seed=1)` does, is a variable,
-    which advances in the chosen function alone.
+    transformation both are computed and the results are selected. The results, gradients, errors of
+    values, such as an index out of range, and assignments are those of the chosen function in every
+    case: a variable that only the other function assigns keeps its value. Where both functions are
+    called, errors of shapes and types, and those of Python, are raised from either, and both draw
+    from the generators of `mm.random`; a generator that a module stores, as `Dropout(seed=1)` does,
+    is a variable, which advances in the chosen function alone.
 
     Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
     DTypeError or OptionError if the results differ in shape, type or structure. Name and semantics
