@@ -225,7 +225,8 @@ class _CompiledFunction:
                 if tree in self._needed_numbers:
                     self._count_trace_for_number()
                 new: AnySpecialization
-                if contains_loop(call.outputs):
+                has_computed_draws = bool(call.trace.computed_draws)  # its loops may have no steps
+                if has_computed_draws or contains_loop(call.outputs):
                     new = DividedSpecialization(call, compile)
                 else:
                     new = Specialization(engine, call, tree, same, known_values)
@@ -311,3 +312,7 @@ class _CompiledMethod:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._method, name)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+        """Return how pickle and copy find the method, as for methods of Python."""
+        return getattr, (self.__self__, self.__name__)

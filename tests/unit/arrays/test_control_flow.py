@@ -519,6 +519,22 @@ def test_branches_may_have_medians_and_determinants(shape: tuple[int, ...]) -> N
 # while_loop ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, mm.compile])
+def test_a_scan_of_no_rows_updates_nothing(transform: Any) -> None:
+    total = mm.ones(3)
+
+    def f(c: mm.Array, x: mm.Array) -> tuple[mm.Array, mm.Array]:
+        nonlocal total
+        total += x
+        return c, total * 2
+
+    run = transform(lambda xs: mm.scan(f, mm.asarray(1.0), xs))
+    last, ys = run(mm.zeros((0, 3)))
+    assert float(last) == 1
+    assert ys.shape == (0, 3)
+    check(total, np.ones(3, "float32"))
+
+
 def test_states_may_be_truth_values() -> None:
     for run in (lambda f: f, mm.compile):
         odd = run(lambda x: mm.fori_loop(0, 3, lambda i, b: ~b, x))
