@@ -85,9 +85,20 @@ def _related_by_correlation(draws: Draws) -> tuple[Shape, Shape, Shape, dict[str
 
 
 def _correlation(draws: Draws) -> Case:
-    x, w, _, attributes = _related_by_correlation(draws)
-    operands = draws.numbers(x, "count"), draws.numbers(w, "count")
-    return Case(operands, attributes)
+    x, w, y, attributes = _related_by_correlation(draws)
+    operands = [draws.numbers(x, "count"), draws.numbers(w, "count")]
+    can_fold = draws.dtype.is_floating and not draws.smooth
+    bias, residual, relu = (can_fold and draws.draw(st.booleans()) for _ in range(3))
+    if bias:
+        operands.append(draws.numbers((1, y[1], *[1 for _ in y[2:]]), "count"))
+    if residual:
+        operands.append(draws.numbers(y, "count"))
+    if bias or residual or relu:  # an epilogue, which passes fold into the sum of placed programs
+        activation = "relu" if relu else "none"
+        attributes |= {"bias": bias, "residual": residual, "activation": activation}
+        if attributes["transforms"] == "arrays":  # which are expanded before they are folded
+            attributes["transforms"] = "tiles"
+    return Case(tuple(operands), attributes)
 
 
 def _correlation_input(draws: Draws) -> Case:

@@ -15,6 +15,7 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.errors import ShapeError
+from magmath.ops.product import gemm
 from operation_bodies import leaf, placements
 
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -203,3 +204,41 @@ def test_shapes_that_do_not_fit_raise_shape_error(call: Any, text: str) -> None:
     x, y = mm.ones((2, 3)), mm.ones((3, 4))
     with pytest.raises(ShapeError, match=text):
         call(x, y)
+
+
+@pytest.mark.parametrize("kind", ["planned", "shared", "exact"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_update_of_rate_0_keeps_what_is_not_finite(
+    kind: str, dtype: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BLAS would not read the operands; also in native loops, with BLAS in place of tiles."""
+    monkeypatch.setattr(gemm, "MAX_TILED_MULTIPLICATIONS", 0)
+    with current(kind, 1 if kind == "planned" else 2):
+        w, x, d = (mm.ones((40, 40), dtype=getattr(mm, dtype)) for _ in range(3))
+        d[3, 5] = value
+        step = mm.compile(lambda w, rate: w - rate * (x.T @ d))
+        many = mm.compile(lambda w, rate: mm.fori_loop(0, 40, lambda i, w: step(w, rate), w))
+        for f in (step, many):
+            expected = np.zeros((40, 40), bool)
+            expected[:, 5] = True
+            np.testing.assert_array_equal(np.isnan(f(w, 0.0).numpy()), expected)
+            assert np.isfinite(f(w, 0.5).numpy()).sum() == 40 * 39
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("kind", ["planned", "shared", "exact"])
+def test_updates_of_unsigned_integers_wrap(kind: str, dtype: str) -> None:
+    random = np.random.default_rng(1)
+    numbers = [random.integers(0, 200, (9, 9)).astype(dtype) for _ in range(3)]
+    with current(kind, 1 if kind == "planned" else 2):
+        arrays = [mm.asarray(x) for x in numbers]
+        c, a, b = numbers
+        f = mm.compile(lambda c, a, b, k: (c - k * (a @ b), c + k * (a @ b)))
+        for k in (3, np.iinfo(dtype).max - 4):
+            factor = np.asarray(k).astype(dtype)
+            results = f(*arrays, mm.asarray(factor))
+            for result, truth in zip(
+                results, (c - factor * (a @ b), c + factor * (a @ b)), strict=True
+            ):
+                np.testing.assert_array_equal(result.numpy(), truth)

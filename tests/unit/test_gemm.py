@@ -99,6 +99,8 @@ def expected(
     row = widest(bias) if bias is not None else None
     if out.dtype == torch.bool:
         return product | (before if beta else False) | (row if row is not None else False)
+    if product.dtype == np.int64:
+        alpha = (int(alpha) + 2**63) % 2**64 - 2**63
     if alpha != 1:
         product = product * product.dtype.type(alpha)
     if beta:
@@ -144,9 +146,10 @@ def problems(draw: st.DrawFn, types: list[torch.dtype] = TYPES) -> dict[str, Any
         bias = values(dtype, (n, 2), rng)[:, 0] if draw(st.booleans()) else values(dtype, (n,), rng)
     real = dtype.is_floating_point or dtype.is_complex
     factors = [0, 1] if dtype == torch.bool else [0, 1, -3, 2.5] if real else [0, 1, -3]
+    alphas = factors[1:] if real or dtype == torch.bool else [1, -3, torch.iinfo(dtype).max - 2]
     return {
         "out": out, "a": a, "b": b, "bias": bias, "beta": draw(st.sampled_from(factors)),
-        "alpha": 1 if dtype == torch.bool else draw(st.sampled_from(factors[1:])),
+        "alpha": draw(st.sampled_from(alphas)),
         "activation": "none" if dtype.is_complex else draw(st.sampled_from(["none", "relu"])),
     }  # fmt: skip
 

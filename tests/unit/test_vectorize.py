@@ -321,3 +321,31 @@ def test_expressions(text: str, type_of_x: str) -> None:
         assert actual is expected
     else:
         numpy.testing.assert_allclose(actual, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("rule", [
+    lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x * y // 8,
+    lambda x, y: x * x % 7, lambda x, y: x**2, lambda x, y: x**3 >> 2, lambda x, y: -x * y / 2,
+    lambda x, y: abs(x) & 5, lambda x, y: (x << 40) - y if y > 0 else x, lambda x, y: -x,
+])  # fmt: skip
+@pytest.mark.parametrize("x", [2**31, -(2**40), 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("y", [3, -(2**33), 2**62])
+def test_integers_beyond_64_bits(rule: Callable[..., Any], x: int, y: int) -> None:
+    """They are Python's, and none wraps on the way to the result."""
+    results: list[Any] = []
+    for of in (numpy.vectorize, mm.vectorize):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the first call, with a number of NumPy
+            try:
+                results.append(numpy.asarray(of(rule, otypes=[float])([3, x], [2, y])))
+            except (OverflowError, ValueError) as error:
+                results.append(type(error))
+    expected, actual = results
+    assert expected is actual if isinstance(expected, type) else numpy.array_equal(expected, actual)
+
+
+@pytest.mark.parametrize("rule", [lambda x: x * x, lambda x: x**2, lambda x: (x << 40) + 1])
+def test_integers_that_no_array_holds_are_an_error(rule: Callable[..., Any]) -> None:
+    for of in (numpy.vectorize, mm.vectorize):
+        with pytest.raises(OverflowError):
+            of(rule)([3, 2**40])

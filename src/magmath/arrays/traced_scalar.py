@@ -158,8 +158,11 @@ def of_numbers(operation: str, *values: Any) -> TracedScalar:
     """Apply an operator or an element-wise function to numbers, some of which are traced.
 
     The class of the result is that for Python numbers of the same classes, found with ones as
-    samples. The result is computed in the widest type of the classes.
+    samples. The result is computed in the widest type of the classes. Raises NumberNeeded for a
+    power of integers whose class depends on the sign of an argument.
     """
+    if operation == "power":
+        _check_class_of_power(*values)
     samples = [_class_of(v.sample)(1) if isinstance(v, TracedScalar) else v for v in values]
     sample = _operator(operation)(*samples)
     dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
@@ -168,6 +171,16 @@ def of_numbers(operation: str, *values: Any) -> TracedScalar:
         for v in values
     ]
     return TracedScalar(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
+
+
+def _check_class_of_power(base: Any, exponent: Any) -> None:
+    """Raise NumberNeeded for an integer to the power of an integer argument, which in Python is a
+    float if the argument is negative. Counters of loops are no arguments."""
+    kinds = [_class_of(x.sample if isinstance(x, TracedScalar) else x) for x in (base, exponent)]
+    if isinstance(exponent, TracedScalar) and {*kinds} <= {bool, int}:
+        error = NumberNeeded(str(no_value_error()), [exponent])
+        if error.leaves and all(leaf.name == "scalar" for leaf in error.leaves):
+            raise error
 
 
 def _operator(operation: str) -> Callable[..., Any]:

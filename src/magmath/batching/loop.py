@@ -37,7 +37,8 @@ def batched_loop(
     goes_on, states, captured = operands[0], operands[1 : count + 1], operands[count + 1 :]
     state_count = count - body.streams  # all examples draw from the same streams
     if not size:
-        return [BatchOperand(x.stacked, True, size) for x in states]
+        examples, streams = states[:state_count], states[state_count:]
+        return [*[BatchOperand(x.stacked, True, size) for x in examples], *streams]
     if not (body.streams or any(x.varies for x in operands)):
         same, read = ([x.node for x in part] for part in (states, captured))
         finals = final_states(body, goes_on.node, same, read, loop.line)

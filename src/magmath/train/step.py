@@ -263,9 +263,9 @@ class TrainingStep:
         if samples_per_step == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
-        label = effects.add_reads_to(trace, set(graph.nodes))
-        if label is not None and not self._traced_steps:
-            warn_user(uncompared_warning("fit: the loss or the module", label))
+        uncompared = effects.add_reads_to(trace, set(graph.nodes))
+        if uncompared and not self._traced_steps:
+            warn_user(uncompared_warning("fit: the loss or the module", uncompared))
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedTrainingStep(placeholders, trace, graph, division)
 

@@ -225,7 +225,8 @@ class _CompiledFunction:
                 if tree in self._needed_numbers:
                     self._count_trace_for_number()
                 new: AnySpecialization
-                if contains_loop(call.outputs):
+                has_computed_draws = bool(call.trace.computed_draws)  # its loops may have no steps
+                if has_computed_draws or contains_loop(call.outputs):
                     new = DividedSpecialization(call, compile)
                 else:
                     new = Specialization(engine, call, tree, same, known_values)
@@ -256,11 +257,11 @@ class _CompiledFunction:
                 f"calls, which takes a trace each time; pass it as an argument"
             )
 
-    def _warn_of_uncompared(self, label: str | None) -> None:
-        """Warn once of an object that is too large to be compared at each call."""
-        if label is not None and not self._has_uncompared:
+    def _warn_of_uncompared(self, labels: Sequence[str]) -> None:
+        """Warn once of objects that are too large to be compared at each call."""
+        if labels and not self._has_uncompared:
             self._has_uncompared = True
-            warn_user(uncompared_warning(f"compile: {self._function!r}", label))
+            warn_user(uncompared_warning(f"compile: {self._function!r}", labels))
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.
@@ -311,3 +312,7 @@ class _CompiledMethod:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._method, name)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+        """Return how pickle and copy find the method, as for methods of Python."""
+        return getattr, (self.__self__, self.__name__)

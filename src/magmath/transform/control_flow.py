@@ -15,7 +15,6 @@ from magmath.engine.traces import tracing
 from magmath.errors import DTypeError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant
 from magmath.transform.branches import trace_branch
 from magmath.transform.compiled import compile
 from magmath.transform.function_argument import require_function, with_own_handles
@@ -41,11 +40,12 @@ def cond(
     and types, or None. If the predicate is a Python truth value, only the chosen function is
     called. Otherwise both functions are called once: where the predicate is computed already, the
     other one for the shapes and types of its results only. Within a compiled function or another
-    transformation both are computed and the results are selected. The results, gradients, errors
-    and assignments are those of the chosen function in every case: a variable that only the other
-    function assigns keeps its value. Where both functions are called, both draw from the generators
-    of `mm.random`; a generator that a module stores, as `Dropout(seed=1)` does, is a variable,
-    which advances in the chosen function alone.
+    transformation both are computed and the results are selected. The results, gradients, errors of
+    values, such as an index out of range, and assignments are those of the chosen function in every
+    case: a variable that only the other function assigns keeps its value. Where both functions are
+    called, errors of shapes and types, and those of Python, are raised from either, and both draw
+    from the generators of `mm.random`; a generator that a module stores, as `Dropout(seed=1)` does,
+    is a variable, which advances in the chosen function alone.
 
     Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
     DTypeError or OptionError if the results differ in shape, type or structure. Name and semantics
@@ -167,59 +167,92 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     `value` is an array, or lists, tuples and dictionaries of arrays, whose shapes and types every
     step keeps; `cond` returns a 0-d truth value. A step is compiled and runs on the workers, and
     the controller reads the truth value after each. A compiled function that contains the loop is
-    divided into programs at it. Gradients of results, also of such a function, go through all
-    steps, up to 20,000 operations in total.
+    divided into programs at it. While `cond` returns a Python truth value, it and `body` are called
+    for each step. Gradients of results, also of such a function, go through all steps, up to 20,000
+    operations in total.
 
     In a compiled function it can be part of a `vmap`, where a step is taken while it is needed for
     any example, but not of a gradient that is computed there, of `fori_loop`, `scan` and `remat`,
     nor of a branch of `cond`. Raises TracingError there, unless the condition is a Python truth
-    value; ShapeError, DTypeError or OptionError if the body returns other shapes, types or another
+    value, and for a condition that is an array at first and a Python value later; ShapeError,
+    DTypeError or OptionError if the body returns other shapes, types or another
     structure. Name and semantics are JAX's.
     """
     for function in (cond, body):
         require_function("while_loop: needs functions of the value", function)
     leaves, tree = flatten(value)
     states = [state_of(leaf) for leaf in leaves]
-    if tracing.current() is not None:
-        return _traced_loop(cond, body, states, tree)
+    states, predicate = _after_python_steps(cond, body, states, tree)
+    if not isinstance(predicate, Array):
+        return unflatten(tree, states)
+    run = _run_steps if tracing.current() is None else _trace_steps
+    return run(cond, body, predicate, states, tree)
 
-    @compile
+
+def _checked_condition(cond: Callable[[Any], Any], value: Any) -> Any:
+    """Return the condition of a loop: a 0-d array, or a Python truth value."""
+    predicate = cond(value)
+    _check_predicate("while_loop", predicate)
+    return predicate
+
+
+def _condition_array(cond: Callable[[Any], Any], value: Any) -> Array:
+    """Return the condition of a loop in a step that is traced once, for all that follow."""
+    predicate = _checked_condition(cond, value)
+    if isinstance(predicate, Array):
+        return predicate
+    raise TracingError(
+        f"while_loop: the condition returned an array before, and the Python truth value "
+        f"{predicate} for a step that is traced once, for all that follow; let it return either in "
+        f"every call"
+    )
+
+
+def _after_python_steps(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], states: list[Array], tree: Tree
+) -> tuple[list[Array], Any]:
+    """Take steps one by one, as Python does, while the condition is a true Python value; return the
+    states and the condition after them."""
+    current = states
+    while True:
+        value = unflatten(tree, current)
+        predicate = _checked_condition(cond, value)
+        if isinstance(predicate, Array) or not predicate:
+            return current, predicate
+        nodes = checked_states("while_loop", body(value), tree, states)
+        current = [Array(node) for node in nodes]
+
+
+def _run_steps(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    predicate: Array,
+    states: list[Array],
+    tree: Tree,
+) -> Any:
+    """Run steps, which are compiled; return the value after the loop."""
+
     def step(*values: Array) -> tuple[list[Array], Array]:
         nodes = checked_states("while_loop", body(unflatten(tree, list(values))), tree, states)
         arrays = [Array(node) for node in nodes]
-        return arrays, _holds(cond, unflatten(tree, arrays))
+        return arrays, _condition_array(cond, unflatten(tree, arrays))
 
-    goes_on = _holds(cond, unflatten(tree, states))
+    step.__qualname__ = "a step of while_loop"  # in messages
+    compiled = compile(step)
+    current, goes_on = states, predicate
     while goes_on:
-        states, goes_on = step(*states)
-    return unflatten(tree, states)
+        current, goes_on = compiled(*current)
+    return unflatten(tree, current)
 
 
-def _holds(cond: Callable[[Any], Any], value: Any) -> Array:
-    """Return the condition of a loop as a 0-d array."""
-    predicate = cond(value)
-    _check_predicate("while_loop", predicate)
-    return predicate if isinstance(predicate, Array) else Array(constant(bool(predicate), bool_))
-
-
-def _traced_loop(
+def _trace_steps(
     cond: Callable[[Any], Any],
     body: Callable[[Any], Any],
-    states: Sequence[Array],
+    predicate: Array,
+    states: list[Array],
     tree: Tree,
 ) -> Any:
-    """Trace a loop; return the value after it. Steps are traced one by one while the condition is a
-    Python truth value."""
-    current = list(states)
-    while True:
-        predicate = cond(unflatten(tree, current))
-        _check_predicate("while_loop", predicate)
-        if isinstance(predicate, Array):
-            break
-        if not predicate:
-            return unflatten(tree, current)
-        nodes = checked_states("while_loop", body(unflatten(tree, current)), tree, states)
-        current = [Array(node) for node in nodes]
+    """Trace a loop in a function that can contain one; return the value after it."""
     trace = tracing.current()
     if trace is None or not trace.can_loop:
         raise TracingError(
@@ -227,4 +260,6 @@ def _traced_loop(
             "function is traced; only mm.compile, and mm.vmap in a compiled function, can contain "
             "such a loop; use mm.fori_loop or mm.scan with a fixed number of steps, and mm.where"
         )
-    return trace_loop(lambda value: _holds(cond, value).node, body, predicate.node, current, tree)
+    return trace_loop(
+        lambda value: _condition_array(cond, value).node, body, predicate.node, states, tree
+    )

@@ -182,9 +182,11 @@ def _no_rows(
     states: Sequence[Array],
     tree: Tree,
 ) -> Any:
-    """Return the stacked results of zero steps; a trace determines their shapes."""
-    with tracing.tracing(Trace()):
+    """Return the stacked results of zero steps; a trace determines their shapes, and the arrays
+    that it updates have their former values again."""
+    with tracing.tracing(Trace()) as trace:
         carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
         examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
         _, collected, y_tree = applied(carry, unflatten(rows_tree, examples))
+    trace.undo_updates()
     return unflatten(y_tree, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])

@@ -63,7 +63,7 @@ from magmath.transform.python_objects import (
 )
 
 MAX_ENTRIES = 512
-"""Number of entries that are compared at each call."""
+"""Number of entries that are compared at each call up to which containers are among them."""
 MAX_VISITED = 20_000
 """Number of objects that are examined for names."""
 _NOT_CALLED = frozenset(
@@ -98,7 +98,7 @@ class ObjectWalk:
         self.foreign_arrays: list[ref[Any]] = []
         self.generators: dict[str, Any] = {}
         self.iterators: list[str] = []
-        self.uncompared: str | None = None
+        self.uncompared: list[str] = []
         self.modules: list[object] = []
         self._inner: set[int] = set()  # modules that others contain
         self._namespaces: dict[int, tuple[Any, Any, dict[str, str]]] = {}
@@ -116,7 +116,7 @@ class ObjectWalk:
         while self._waiting and len(self._reached) < MAX_VISITED:
             self._visit(*self._waiting.popleft())
         if self._waiting:
-            self.uncompared = self.uncompared or self._waiting[0][1]
+            self.uncompared.append(self._waiting[0][1])
 
     def all_entries(self) -> list[ObservedEntries]:
         """Return all entries that are to be compared."""
@@ -154,7 +154,7 @@ class ObjectWalk:
             (viewed,) = gc.get_referents(value)
             self._reach(viewed, label)
         elif isinstance(value, ref):
-            self._compare(referent_of(value, label))
+            self._add(referent_of(value, label))
             self._reach(value(), label)
         else:
             if isinstance(value, CONTAINERS):
@@ -182,7 +182,7 @@ class ObjectWalk:
         reads = reads_of(function.__code__)
         self.found_reads.add(reads, is_guarded=function.__name__ in self._reads.guarded)
         if cells:
-            self._compare(cells_of(cells, function, str))
+            self._add(cells_of(cells, function, str))
         space = function.__globals__
         for name in sorted(reads.names - vars(builtins).keys() | reads.names & space.keys()):
             is_compared = not isinstance(space.get(name), ModuleType)
@@ -217,12 +217,10 @@ class ObjectWalk:
             labels[name] = label
         self._reach(space.get(name, MISSING), label, name)
 
-    def _compare(self, entries: ObservedEntries) -> bool:
-        """Compare entries, unless there are too many; return True if they are compared."""
+    def _add(self, entries: ObservedEntries) -> None:
+        """Compare entries."""
         self._compared += len(entries.keys)
-        if is_compared := self._compared <= MAX_ENTRIES:
-            self._entries.append(entries)
-        return is_compared
+        self._entries.append(entries)
 
     # objects ------------------------------------------------------------------------------------
 
@@ -278,7 +276,7 @@ class ObjectWalk:
         }
         if read := self._reads.attributes_among(slots):
             entries = slots_of(value, read, lambda name: f"{label}.{name}")
-            self._compare(entries)
+            self._add(entries)
             for name, attribute in zip(read, entries.read(), strict=True):
                 self._reach(attribute, f"{label}.{name}", name)
         self._visit_class_of(value, label)
@@ -387,9 +385,10 @@ class ObjectWalk:
         is_fixed = isinstance(value, tuple | frozenset)
         if is_fixed and all(isinstance(item, _CONSTANT) for item in value):
             return
-        if not self._compare(entries):
-            self.uncompared = self.uncompared or label
+        if self._compared + len(entries.keys) > MAX_ENTRIES:
+            self.uncompared.append(label)
             return
+        self._add(entries)
         for key, item in zip(entries.keys, entries.read(), strict=False):
             is_large = is_buffer(item) and buffer_bytes(item) > MAX_BYTES
             if is_large:  # which of the items are read is not known, so none is warned of
@@ -407,7 +406,7 @@ class ObjectWalk:
         if buffer_bytes(buffer) <= MAX_BYTES:
             self.buffers.append(ObservedBuffer(buffer, label))
         elif is_writable:
-            self.uncompared = self.uncompared or label
+            self.uncompared.append(label)
 
 
 def _special_methods(kind: type) -> list[str]:

@@ -33,7 +33,7 @@ class ObservedNames:
     generators  generators of random numbers that are not magmath's, by label
     iterators   labels of iterators
     modules     modules of `mm.nn` of which attributes are read
-    uncompared  the label of a container that is too large to be compared; None if there is none
+    uncompared  labels of containers that are too large to be compared
     """
 
     def __init__(self, *functions: Any, arguments: tuple[Any, ...] = ()) -> None:

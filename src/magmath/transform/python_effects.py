@@ -82,10 +82,9 @@ class PythonEffects:
         self._generators = {**global_generators(), **names.generators}
         self._states = {label: _state(x) for label, x in self._generators.items()}
 
-    def add_reads_to(self, trace: Trace, used: Collection[Node]) -> str | None:
+    def add_reads_to(self, trace: Trace, used: Collection[Node]) -> list[str]:
         """Add to a trace the names that the functions have read, without what they have changed
-        themselves; return the label of what is too large to be compared at each call, if there is
-        such an object.
+        themselves; return labels of what is too large to be compared at each call.
 
         used   the nodes of the program
 
@@ -161,12 +160,14 @@ class PythonEffects:
             )
 
 
-def uncompared_warning(function: str, label: str) -> str:
-    """Return the warning of an object that is too large to be compared at each call."""
+def uncompared_warning(function: str, labels: Sequence[str]) -> str:
+    """Return the warning of objects that are too large to be compared at each call."""
+    first, *others = dict.fromkeys(labels)
+    objects = f"{first} and {len(others)} more, which are" if others else f"{first}, which is"
     return (
-        f"{function} reads {label}, which is too large to be compared at each call: changes within "
-        f"it are not seen; pass it as an argument, bind the name to a new object after a change, "
-        f"or make it an array of magmath or a read-only one (array.flags.writeable = False)"
+        f"{function} reads {objects} too large to be compared at each call: changes within are not "
+        f"seen; pass it as an argument, bind the name to a new object after a change, or make it "
+        f"an array of magmath or a read-only one (array.flags.writeable = False)"
     )
 
 

@@ -3,28 +3,31 @@
 A function that only computes (`elementwise_code`) is traced, and the workers apply it to all
 elements, as by `vmap`, in the types of the Python numbers that NumPy passes. Any other one is
 called for each element, on a copy in this process, and so is one that gives infinity or nan, as
-division by zero does, where Python raises an error or gives a complex number.
+division by zero does, where Python raises an error or gives a complex number, or integers of more
+than 64 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, final
 
 import numpy as np
 
 from magmath.api import reductions
 from magmath.api.creation import asarray
-from magmath.api.elementwise import equal, isfinite, logical_and
+from magmath.api.elementwise import equal, isfinite, less, logical_and
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import as_dtype, complex128, float64, int64, is_same_kind, uint64
 from magmath.core.shapes import broadcast
 from magmath.errors import TracingError
-from magmath.graph import Node
+from magmath.graph import Node, topological
+from magmath.ops import elementwise as e
 from magmath.ops.elementwise import astype
+from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 from magmath.transform.elementwise_code import is_elementwise
@@ -32,6 +35,15 @@ from magmath.transform.vmap import vmap
 
 _WIDEST = {"int": int64, "uint": int64, "float": float64, "complex": complex128}
 """The element types of Python's numbers, by the kinds of those that become them."""
+_GROWING: Mapping[str, Callable[..., Node]] = {
+    "bitwise_left_shift": lambda x, n: x * e.call("power", constant(2.0, float64), n),
+    **{
+        name: partial(e.call, name)
+        for name in ("add", "subtract", "multiply", "square", "power", "negative", "abs")
+    },
+}
+"""The operations whose result may have more bits than their integer operands, on float64."""
+_LARGE = 2.0**62
 
 
 @final
@@ -78,7 +90,7 @@ class vectorize:
         results = self._mapped(wide)
         if results is None:
             return None
-        leaves, tree = results
+        leaves, tree, grown = results
         types = self._types
         if types is None:  # as in NumPy, those that the elements themselves give
             is_wide = all(x.dtype is y.dtype for x, y in zip(wide, flat, strict=True))
@@ -90,19 +102,24 @@ class vectorize:
             return None
         numbers = [Array(reshape(x.node, shape)) for x in leaves]
         typed = [Array(astype(x.node, dtype)) for x, dtype in zip(numbers, types, strict=True)]
-        return unflatten(tree, typed) if _can_hold(typed, numbers) else None
+        return unflatten(tree, typed) if _can_hold(typed, numbers, grown) else None
 
-    def _mapped(self, flat: Sequence[Array]) -> tuple[list[Any], Tree] | None:
-        """Return the results of the function for all elements, and their nesting, None if it does
-        not give an array for each."""
+    def _mapped(self, flat: Sequence[Array]) -> tuple[list[Any], Tree, list[Array]] | None:
+        """Return the results of the function for all elements, their nesting, and the integers
+        `_grown` of which it computes them; None if it does not give an array for each."""
         if not flat[0].size:
             return None
         try:
-            leaves, tree = flatten(vmap(self.pyfunc)(*flat))
+            results, grown = vmap(self._with_grown)(*flat)
+            leaves, tree = flatten(results)
         except Exception:  # of any class: the function is not made for arrays
             return None
         are_arrays = all(isinstance(x, Array) and x.shape == flat[0].shape for x in leaves)
-        return (leaves, tree) if are_arrays else None
+        return (leaves, tree, grown) if are_arrays else None
+
+    def _with_grown(self, *numbers: Array) -> tuple[Any, list[Array]]:
+        result = self.pyfunc(*numbers)
+        return result, _grown(flatten(result)[0])
 
     def _call_with_numbers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [x.numpy() if isinstance(x, Array) else x for x in args]
@@ -111,17 +128,30 @@ class vectorize:
         return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
 
 
-def _can_hold(typed: Sequence[Array], numbers: Sequence[Array]) -> bool:
+def _grown(results: Sequence[Any]) -> list[Array]:
+    """Return the integers of which the results are computed, as far as they may have more than 64
+    bits, as float64."""
+    grown = []
+    nodes = [x.node for x in results if isinstance(x, Array)]
+    for node in topological(nodes, pending=True):
+        if node.dtype.is_integer and node.name in _GROWING:
+            operands = [astype(x, float64) for x in node.inputs]
+            grown.append(Array(_GROWING[node.name](*operands)))
+    return grown
+
+
+def _can_hold(typed: Sequence[Array], numbers: Sequence[Array], grown: Sequence[Array]) -> bool:
     """Compute results converted to their types; return True if they are finite, and have the
-    numbers, but for their rounding. True while a function is traced, when they have no values."""
-    conditions = []
+    numbers, but for their rounding, and if those of `grown` have 64 bits. True while a function is
+    traced, when they have no values."""
+    conditions = [less(abs(x), _LARGE) for x in grown]
     for result, x in zip(typed, numbers, strict=True):
         widest = _WIDEST.get(result.dtype.kind)
         if widest is None or not is_same_kind(x.dtype, widest):
             return False
         is_integer = widest is int64
         conditions.append(equal(result.astype(x.dtype), x) if is_integer else isfinite(result))
-    are_held = reductions.all(reduce(logical_and, conditions))
+    are_held = reduce(logical_and, map(reductions.all, conditions))
     try:
         evaluate(are_held, *typed, wait=True)
     except TracingError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import pickle
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,26 @@ def test_methods_are_compiled_for_each_instance(every_pool: Pool) -> None:
     del second
     traced.clear()
     assert gone() is None, "a compiled method holds no instance"
+
+
+class Doubled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @mm.compile
+    def product(self, x: Any) -> Any:
+        return x * self.factor
+
+
+def test_bound_methods_are_copied_and_pickled() -> None:
+    first = Doubled(2.0)
+    first.run = first.product  # type: ignore[attr-defined]
+    assert copy.copy(first.product)(mm.ones(1)).tolist() == [2.0]
+    for again in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert again.run.__self__ is again
+        again.factor = 3.0
+        assert again.run(mm.ones(1)).tolist() == [3.0]
+    assert first.run(mm.ones(1)).tolist() == [2.0]  # type: ignore[attr-defined]
 
 
 def test_a_method_of_instances_without_weak_references_is_refused() -> None:
@@ -237,6 +258,16 @@ class Unit(enum.IntEnum):
 
 class Factor(float):
     """A number of a class derived from a Python number."""
+
+
+def test_powers_of_number_arguments_are_those_of_python() -> None:
+    compiled = mm.compile(lambda x, a, n: x * a**n)
+    x = mm.ones(2, dtype="float64")
+    for a in (2, 2.0, -3, 1.5, True):
+        for n in (-2, -1, 0, 1, 3, True, 2.0):
+            assert compiled(x, a, n).tolist() == [a**n] * 2
+    looped = mm.compile(lambda x, n: mm.fori_loop(0, 40, lambda i, y: y + 2 ** (i % n), x))
+    assert looped(x, 3).tolist() == [1.0 + sum(2 ** (i % 3) for i in range(40))] * 2
 
 
 def test_objects_that_are_numbers_reach_the_function_as_themselves() -> None:

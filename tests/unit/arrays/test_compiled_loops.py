@@ -194,6 +194,20 @@ def test_batches_of_batches_and_of_draws() -> None:
     assert len(np.unique(numbers)) == numbers.size  # no stream is drawn twice
 
 
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_draws_that_follow_a_batch_of_any_size(size: int) -> None:
+    @mm.compile
+    def f(xs: mm.Array) -> Any:
+        ys = mm.vmap(
+            lambda x: mm.while_loop(lambda v: v < 1, lambda v: v + 2 * mm.random.uniform(), x)
+        )(xs)
+        return ys, mm.random.normal(shape=3)
+
+    results = [f(mm.zeros(size)) for _ in range(2)]
+    assert all(ys.shape == (size,) and bool(mm.all(ys >= 1)) for ys, _ in results)
+    assert results[0][1].tolist() != results[1][1].tolist()
+
+
 def test_errors_in_a_step_change_nothing(every_pool: object) -> None:
     v, table = mm.variable("v", 0.0), mm.arange(4)
 

@@ -519,6 +519,22 @@ def test_branches_may_have_medians_and_determinants(shape: tuple[int, ...]) -> N
 # while_loop ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, mm.compile])
+def test_a_scan_of_no_rows_updates_nothing(transform: Any) -> None:
+    total = mm.ones(3)
+
+    def f(c: mm.Array, x: mm.Array) -> tuple[mm.Array, mm.Array]:
+        nonlocal total
+        total += x
+        return c, total * 2
+
+    run = transform(lambda xs: mm.scan(f, mm.asarray(1.0), xs))
+    last, ys = run(mm.zeros((0, 3)))
+    assert float(last) == 1
+    assert ys.shape == (0, 3)
+    check(total, np.ones(3, "float32"))
+
+
 def test_states_may_be_truth_values() -> None:
     for run in (lambda f: f, mm.compile):
         odd = run(lambda x: mm.fori_loop(0, 3, lambda i, b: ~b, x))
@@ -576,7 +592,53 @@ def test_while_loops_of_python_values_may_be_traced() -> None:
 
         return mm.while_loop(goes_on, lambda x: x * 2, x)
 
-    check(mm.compile(f)(mm.ones(2)), np.full(2, 8, "float32"))
+    for run in (f, mm.compile(f)):
+        check(run(mm.ones(2)), np.full(2, 8, "float32"))
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, mm.compile, mm.vmap, mm.grad])
+def test_a_loop_calls_its_functions_while_the_condition_is_a_python_value(transform: Any) -> None:
+    left: list[int] = []
+
+    def f(x: mm.Array) -> mm.Array:
+        left[:] = [2, 3, 5]
+        grown = mm.while_loop(lambda _: bool(left), lambda y: y * left.pop(), x)
+        return mm.sum(grown)
+
+    each = transform in (mm.vmap, mm.grad)  # of the elements
+    expected = np.full(2, 30, "float32") if each else np.float32(60)
+    check(transform(f)(mm.ones(2)), expected)
+    assert not left
+
+
+def test_a_condition_may_become_an_array_but_not_a_python_value_again() -> None:
+    calls: list[int] = []
+
+    def goes_on(x: mm.Array, kinds: tuple[bool, ...]) -> Any:
+        calls.append(0)
+        return x < 9 if kinds[min(len(calls), len(kinds)) - 1] else True
+
+    def f(x: mm.Array, *kinds: bool) -> mm.Array:
+        calls.clear()
+        return mm.while_loop(lambda y: goes_on(y, kinds), lambda y: y + 2, x)
+
+    for run in (f, lambda x, *kinds: mm.compile(lambda x: f(x, *kinds))(x)):
+        check(run(mm.zeros(()), False, False, True), np.float32(10))
+        with pytest.raises(
+            TracingError, match="while_loop: the condition returned an array before"
+        ):
+            run(mm.zeros(()), True, False)
+
+
+def test_warnings_of_a_loop_name_it() -> None:
+    counts = [0]
+
+    def body(x: mm.Array) -> mm.Array:
+        counts[0] += 1
+        return x + counts[0]
+
+    with pytest.warns(UserWarning, match="compile: a step of while_loop changes counts"):
+        mm.while_loop(lambda x: x < 3, body, mm.zeros(()))
 
 
 def _while(x: mm.Array) -> mm.Array:

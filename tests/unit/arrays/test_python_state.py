@@ -513,6 +513,46 @@ def test_large_containers_are_warned_of(is_array: bool) -> None:
         mm.compile(lambda x: x * float(table[0]))(mm.ones(2))
 
 
+class _Slots:
+    __slots__ = ("z",)
+
+    def __init__(self, z: float) -> None:
+        self.z = z
+
+
+@pytest.mark.parametrize("count", [0, 505, 512, 600])
+@pytest.mark.parametrize("kind", ["closure", "slots", "dictionary", "list"])
+def test_what_is_read_after_large_containers_is_compared_or_named(kind: str, count: int) -> None:
+    a_table, k, slots = [1.0] * count, 1.0, _Slots(1.0)
+    settings: Any = {"k": 1.0} if kind == "dictionary" else [1.0]
+
+    def helper() -> Any:
+        return {"closure": k, "slots": slots.z}.get(kind) or (
+            settings["k"] if kind == "dictionary" else settings[0]
+        )
+
+    def change(value: float) -> None:
+        nonlocal k
+        k = slots.z = value
+        settings["k" if kind == "dictionary" else 0] = value
+
+    f = mm.compile(lambda x: x * helper() + len(a_table))
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("always")
+        f(mm.ones(1))
+    change(3.0)
+    is_named = any("and 1 more, which are" in str(x.message) for x in messages)
+    assert is_named or f(mm.ones(1)).tolist() == [3.0 + count]
+    assert not is_named or (count < 512 and kind in ("dictionary", "list"))
+
+
+def test_all_large_containers_are_counted() -> None:
+    first, second, third = [1.0] * 600, [1.0] * 700, [1.0] * 800
+    f = mm.compile(lambda x: x * first[0] * second[0] * third[0])
+    with pytest.warns(UserWarning, match="reads first and 2 more, which are too large"):
+        f(mm.ones(2))
+
+
 def _generators() -> dict[str, Callable[[], float]]:
     generator, twister = np.random.default_rng(0), random.Random(0)
     return {

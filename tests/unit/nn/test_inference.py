@@ -359,3 +359,21 @@ def test_the_residual_of_a_convolution_may_be_what_it_reads(kind: str, workers: 
 
 def _padded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.conv2d(x, w, padding=1)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3)])
+@pytest.mark.parametrize("space", [1, 2, 3, 4])
+def test_epilogues_of_convolutions_over_any_number_of_dimensions(
+    kind: str, workers: int, space: int
+) -> None:
+    rng = np.random.default_rng(space)
+    x, w = rng.normal(size=(3, 2, *[5] * space)), rng.normal(size=(4, 2, *[3] * space))
+    b, r = rng.normal(size=4), rng.normal(size=(3, 4, *[3] * space))
+    with current(kind, workers):
+        arrays = [mm.asarray(values) for values in (x, w, b, r)]
+        plain = nn.functional.conv(*arrays[:2]).numpy()
+        biased = plain + b.reshape(-1, *[1] * space)
+        f = mm.compile(lambda x, w, b, r: mm.relu(nn.functional.conv(x, w, b) + r))
+        _close(f(*arrays), np.maximum(biased + r, 0), "float64")
+        assert _operations(f).count("correlation") == 1
+        assert not {"add", "relu", "maximum"} & {*_operations(f)}

@@ -32,8 +32,7 @@ from magmath.kernels.dispatch.candidate import (
 )
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.gemm import limb_gemm
-from magmath.kernels.gemm.gemm_problem import BlasOrder, GemmProblem, blas_order
-from magmath.kernels.gemm.limb_gemm import to_integer
+from magmath.kernels.gemm.gemm_problem import BlasOrder, GemmProblem, blas_order, to_integer
 from magmath.kernels.half_instructions import has_instructions
 
 _BLAS_MAX = 2**31 - 1

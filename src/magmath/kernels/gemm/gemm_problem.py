@@ -163,14 +163,36 @@ def kernel_problems(product: GemmProblem) -> list[GemmProblem]:
 
 
 def _signed(product: GemmProblem) -> GemmProblem:
-    """Return the product on signed views of unsigned operands, without a ReLU where no element can
-    be negative. The bits of the result are the same."""
+    """Return the product on signed views of unsigned operands, with factors of the signed type, and
+    without a ReLU where no element can be negative. The bits of the result are the same."""
     signed = _SIGNED.get(product.dtype)
     if signed is None:
         return replace(product, relu=product.relu and product.dtype not in _NEVER_NEGATIVE)
     bias = product.bias.view(signed) if product.bias is not None else None
     out, a, b = (x.view(signed) for x in (product.out, product.a, product.b))
-    return replace(product, out=out, a=a, b=b, bias=bias, relu=False)
+    alpha = (
+        partial(_current_alpha_as, product, signed)
+        if callable(product.alpha)
+        else _as_signed(product.alpha, signed)
+    )
+    beta = _as_signed(product.beta, signed)
+    return replace(product, out=out, a=a, b=b, alpha=alpha, beta=beta, bias=bias, relu=False)
+
+
+def _as_signed(factor: Number, signed: torch.dtype) -> int:
+    """Return the integer of a signed type that has the bits of an integer factor."""
+    half = 1 << (torch.iinfo(signed).bits - 1)
+    return (to_integer(factor) + half) % (2 * half) - half
+
+
+def _current_alpha_as(product: GemmProblem, signed: torch.dtype) -> int:
+    """Return the current value of alpha as an integer of a signed type."""
+    return _as_signed(product.current_alpha(), signed)
+
+
+def to_integer(value: Number) -> int:
+    """Return a factor of a product of integers as an int."""
+    return int(value.real)
 
 
 _NEVER_NEGATIVE = (torch.bool, torch.uint8)

@@ -9,17 +9,12 @@ from functools import partial
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import BoundCall, Number
-from magmath.kernels.gemm.gemm_problem import GemmProblem
+from magmath.core.type_aliases import BoundCall
+from magmath.kernels.gemm.gemm_problem import GemmProblem, to_integer
 
 LIMB_BITS = 16
 EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
 """The number of products of two limbs that a float64 sums exactly."""
-
-
-def to_integer(value: Number) -> int:
-    """Return a factor of a product of integers as an int."""
-    return int(value.real)
 
 
 def can_bind(product: GemmProblem) -> bool:

@@ -236,6 +236,8 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
+    from magmath.kernels.epilogue import blocks, finish
+
     (x, w, *_), y = call.inputs, call.out
     if not x.numel() or not w.numel():
         return _bind_empty(call)
@@ -246,11 +248,12 @@ def bind_correlation(call: KernelCall) -> BoundCall:
     around = PaddedRange(x, tile_ranges(call.tiles[0]), needed)
     total = widened(torch.zeros_like(y, memory_format=torch.contiguous_format))
     einsum, arrays = _einsum(around.tensor, w, total)
+    epilogue, _ = _epilogue_and_content_id(call)
     return sequence(
         around.fill,
         total.zero_,
         lambda: _add_correlation(einsum, *arrays, attributes),
-        lambda: y.copy_(total),
+        lambda: finish(total, y, epilogue, blocks(y)),
     )
 
 

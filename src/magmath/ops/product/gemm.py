@@ -8,7 +8,7 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,15 +96,26 @@ def bind_product(
 def _bind_accumulation(
     call: KernelCall, a: torch.Tensor, b: torch.Tensor, alpha: torch.Tensor
 ) -> BoundCall:
-    """Return a bound call of out += alpha·a·b."""
+    """Return a bound call of out += alpha·a·b.
+
+    The product is computed on its own on a GPU, where the host does not wait for the number, and if
+    alpha is 0: then BLAS would not read the operands, which may contain infinity or NaN.
+    """
     import torch
 
     out = call.out
-    if not alpha.is_cuda:
-        return bind_product(call, out, a, b, alpha=alpha.item, beta=1.0)
-    product = torch.empty_like(out)  # the host does not wait for the number
-    compute = bind_product(call, product, a, b)
-    return sequence(compute, lambda: out.addcmul_(product, alpha))
+
+    @cache
+    def bound_alone() -> BoundCall:
+        product = torch.empty_like(out)
+        return sequence(bind_product(call, product, a, b), lambda: out.addcmul_(product, alpha))
+
+    if alpha.is_cuda:
+        return bound_alone()
+    accumulate = bind_product(call, out, a, b, alpha=alpha.item, beta=1.0)
+    if not (out.is_floating_point() or out.is_complex()):
+        return accumulate
+    return lambda: accumulate() if alpha.item() else bound_alone()()
 
 
 def _gemm_kernel(call: KernelCall) -> BoundCall:
@@ -190,38 +201,46 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     program is then replayed.
     """
     attributes, (a, b, *epilogue_inputs), out = call.attributes, call.inputs, call.out
-    transpose_a = bool(attributes.get("transpose_a"))
-    transpose_b = bool(attributes.get("transpose_b"))
     leading = [_leading(x) for x in (a, b, out)]
     blas = out.dtype.name in ("float32", "float64") and a.dtype == out.dtype
     if len(out.shape) != 2 or None in leading or not blas:
         return False
-    m, n = out.shape
-    k = a.shape[0] if transpose_a else a.shape[1]
-    one, zero = literal(1, out.dtype), literal(0, out.dtype)
     accumulate = bool(attributes.get("accumulate"))
+    bias = epilogue_inputs[0] if attributes.get("bias") else None
+    can_tile = not (attributes["transpose_a"] and attributes["transpose_b"]) and _is_row(bias)
+    if accumulate and not can_tile:
+        return False
+    one, zero = literal(1, out.dtype), literal(0, out.dtype)
     alpha = epilogue_inputs[-1].at([]) if accumulate else one
     if accumulate and epilogue_inputs[-2].name != out.name:
         with w.loops(out.shape) as indices:
             w.line(f"{out.at(indices)} = {epilogue_inputs[-2].at(indices)}")
-    bias = epilogue_inputs[0] if attributes.get("bias") else None
     relu = attributes.get("activation") == "relu"
-    beta = one if accumulate else zero
-    if _should_tile(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
-        row = "0" if bias is None else f"address({bias.name})"
-        w.line(
-            f"tiled_gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
-            f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
-            f"address({out.name}), {leading[2]}, {row}, {int(relu)})"
-        )
-        return True
-    w.line(
-        f"gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
-        f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
-        f"address({out.name}), {leading[2]})"
+    extents = *out.shape, a.shape[0 if attributes["transpose_a"] else 1]
+    arguments = (
+        f"{bool(attributes['transpose_a'])}, {bool(attributes['transpose_b'])}, "
+        f"{', '.join(map(str, extents))}, {alpha}, address({a.name}), {leading[0]}, "
+        f"address({b.name}), {leading[1]}, {one if accumulate else zero}, address({out.name}), "
+        f"{leading[2]}"
     )
-    _emit_epilogue(w, out, bias, relu)
+    row = "0" if bias is None else f"address({bias.name})"
+    of_blas = f"gemm_{out.dtype.name}({arguments})"
+    tiled = f"tiled_gemm_{out.dtype.name}({arguments}, {row}, {int(relu)})"
+    if can_tile and _should_tile(*extents):
+        w.line(tiled)
+    elif accumulate:  # if alpha is 0, BLAS would not read the operands, which may contain NaN
+        _emit_choice(w, f"{alpha} == {zero}", tiled, of_blas)
+    else:
+        w.line(of_blas)
+        _emit_epilogue(w, out, bias, relu)
     return True
+
+
+def _emit_choice(w: Writer, condition: str, chosen: str, otherwise: str) -> None:
+    w.line(f"if {condition}:")
+    w.line(f"    {chosen}")
+    w.line("else:")
+    w.line(f"    {otherwise}")
 
 
 def _should_tile(m: int, n: int, k: int) -> bool:
