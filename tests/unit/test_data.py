@@ -407,7 +407,8 @@ def test_csv_missing_values_on_several_workers(tmp_path: Path) -> None:
         ({"usecols": [0, 3]}, "has no column 3; it has 3 columns: a, b, c"),
         ({"usecols": []}, "usecols names no column"),
         ({"missing_values": "-"}, "line 4, column 3: 'n/k' is not a number.*missing_values="),
-        ({"usecols": ["c"]}, "line 4, column 3: 'n/k' is not a number"),
+        ({"usecols": ["c"]}, "line 4, column 3: 'n/k' is not a number; correct the field, or give "
+                             "missing_values="),
         ({"header": False}, "line 1, column 1: 'a' is not a number.*header=True"),
     ],
 )  # fmt: skip

@@ -882,7 +882,9 @@ def test_random_numbers_are_stored() -> None:
         (lambda x: mm.percentile(x, 101), r"percentile: q must be from 0 to 100, .* to 101;"),
         (lambda x: mm.quantile(x, [0.5, -2]), r"quantile: q must be from 0 to 1, .* from -2 to"),
         (lambda x: mm.choose([2], [x, x]), r"choose: a number is out of range for 2 choices"),
-        (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number"),
+        (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number.* f'{x\[0, 0\]:\.2f}'"),
+        (lambda x: f"{x[0]:.2f}", r"this array has shape \(3,\).* f'{x\[0\]:\.2f}' does for"),
+        (lambda _: mm.genfromtxt(["a b", "1 2"], names=True), r"records.* skip_header=1"),
         (lambda x: mm.r_["0,2", x, x], r"r_: takes arrays.* mm\.stack"),
     ],
 )

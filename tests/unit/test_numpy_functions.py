@@ -240,6 +240,22 @@ def test_random_numbers_are_stored_in_an_array_of_their_size(name: str, dtype: s
     assert mm.random.default_rng(1).permuted(out, axis=1, out=out) is out
 
 
+def test_loaded_arrays_are_used_as_those_of_numpy(tmp_path: Path) -> None:
+    """With the names, and as a context, for files and for file objects."""
+
+    def rows(np: Any, file: Any) -> list[Any]:
+        with np.load(file) as arrays:
+            return [arrays.files, *[arrays[name].tolist() for name in arrays.files]]
+
+    np.savez(tmp_path / "a.npz", x=[1, 2], y=3.5)
+    assert rows(mm, tmp_path / "a.npz") == rows(np, tmp_path / "a.npz") == [["x", "y"], [1, 2], 3.5]
+    with (tmp_path / "a.npz").open("rb") as file:
+        arrays = mm.load(file)
+        assert arrays.files == ["x", "y"]
+        arrays.close()
+        assert arrays["y"] == 3.5
+
+
 def test_compressed_files(tmp_path: Path) -> None:
     values = np.zeros((50, 40))
     with current("shared", 2):

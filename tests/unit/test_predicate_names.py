@@ -15,7 +15,6 @@ for which no name with a prefix is as plain."""
 ACTIONS = (
     "add",
     "apply",
-    "compare",
     "compute",
     "drop",
     "emit",

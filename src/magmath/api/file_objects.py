@@ -12,6 +12,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray
+from magmath.api.loaded_arrays import LoadedArrays
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import bfloat16
@@ -36,7 +37,9 @@ def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: Layo
         ) from None
     if name is not None and name not in contents:
         raise DataError(f"load: {file!r} has no array {name!r}; leave the name out to read all")
-    arrays = {key: asarray(value, dtype=dtype, layout=layout) for key, value in contents.items()}
+    arrays = LoadedArrays(
+        {key: asarray(value, dtype=dtype, layout=layout) for key, value in contents.items()}
+    )
     if name is not None:
         return arrays[name]
     return arrays[""] if arrays.keys() == {""} else arrays

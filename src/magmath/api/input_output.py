@@ -16,6 +16,7 @@ import numpy as np
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
 from magmath.api.file_objects import load_file_object, save_file_object, write_compressed
+from magmath.api.loaded_arrays import LoadedArrays
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
@@ -90,7 +91,8 @@ def load(
     mmap_mode: str | None = None,
     allow_pickle: bool = False,
 ) -> Any:
-    """Return the array in a file, or a dictionary of the arrays in a file with named arrays.
+    """Return the array in a file, or a dictionary of the arrays in a file with named arrays, which
+    may be the context of a `with` statement and has NumPy's attribute `files`.
 
     name     the one array to read from a file with named arrays
     dtype    the element type to convert to; by default that of the file
@@ -127,7 +129,9 @@ def load(
             names = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
             raise DataError(f"load: {location} has no array {name!r}; it holds {names or 'none'}")
         return read_entry(location, entries[name], dtype, layout)
-    arrays = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
+    arrays = LoadedArrays(
+        {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
+    )
     return arrays[""] if arrays.keys() == {""} else arrays
 
 

@@ -17,7 +17,7 @@ from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
-from magmath.errors import ShapeError
+from magmath.errors import DTypeError, ShapeError
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 ROWS_PER_PART = 1 << 14
@@ -32,7 +32,13 @@ def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) ->
 def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
     """Return the table in a text file in which values may be missing, with the options of
     `numpy.genfromtxt`."""
-    return _arrays(np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options))
+    read = np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options)
+    if getattr(read, "dtype", None) is not None and read.dtype.names:
+        raise DTypeError(
+            "genfromtxt: with names= NumPy returns records, which are no arrays of numbers; leave "
+            "names out and skip the header with skip_header=1, or use mm.data.read_csv"
+        )
+    return _arrays(read)
 
 
 def _arrays(read: Any) -> Any:

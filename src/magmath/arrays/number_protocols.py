@@ -90,8 +90,10 @@ class NumberProtocols(LazyArray):
         if not specification:
             return str(self)
         if self.size != 1:
+            first = f"x[{', '.join('0' * self.ndim)}]"
             raise ScalarError(
                 f"format: {specification!r} is for one number, this array has shape {self.shape}; "
-                f"write f'{{x[0]:{specification}}}', or round all of them: mm.round(x, 2)"
+                f"format one of its elements, as f'{{{first}:{specification}}}' does for an array "
+                f"x of this shape, or round all of them: mm.round(x, 2)"
             )
         return format(self.numpy().item(), specification)

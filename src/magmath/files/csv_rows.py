@@ -182,7 +182,7 @@ def raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
                 f"{rows.width}, as line {first_line} has; correct the row or check "
                 f"delimiter={rows.delimiter!r}"
             )
-        _check_fields(path, line, fields, rows, dtype, fault)
+        _check_fields(path, line, fields, rows, dtype, fault, can_be_header=line == first_line)
     if not first_line:
         raise DataError(
             f"{path} has no rows beneath its header"
@@ -197,17 +197,20 @@ def _check_fields(
     rows: CsvRows,
     dtype: np.dtype[Any],
     fault: Callable[[str, np.dtype[Any]], str | None],
+    *,
+    can_be_header: bool,
 ) -> None:
     for column in rows.columns or range(len(fields)):
         field = fields[column].strip()
         is_missing = field in rows.missing
         if reason := fault(rows.filling if is_missing else field, dtype):
-            remedy = "correct the field, or give header=True if this is the header"
+            options = ["header=True if this is the header"] if can_be_header else []
+            if not is_number(field):
+                options.append("missing_values=… or usecols=…")
+            remedy = "correct the field" + (", or give " + ", ".join(options) if options else "")
             if is_missing:
                 reason = f"stands for a missing value, and {dtype} has no NaN"
                 remedy = "give filling_values=… or a floating-point dtype"
-            elif not is_number(field):
-                remedy += ", missing_values=… or usecols=…"
             raise DataError(
                 f"{path}, line {line}, column {column + 1}: {field[:40]!r} {reason}; {remedy}"
             )

@@ -257,8 +257,9 @@ def _trace_steps(
     if trace is None or not trace.can_loop:
         raise TracingError(
             "while_loop: the number of steps depends on values, which do not exist while a "
-            "function is traced; only mm.compile, and mm.vmap in a compiled function, can contain "
-            "such a loop; use mm.fori_loop or mm.scan with a fixed number of steps, and mm.where"
+            "function is traced; only mm.compile, and mm.vmap in a compiled function, as in "
+            "mm.compile(mm.vmap(f)), can contain such a loop; otherwise use mm.fori_loop or "
+            "mm.scan with a fixed number of steps, and mm.where"
         )
     return trace_loop(
         lambda value: _condition_array(cond, value).node, body, predicate.node, states, tree

@@ -13,6 +13,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import Tree, flatten
+from magmath.core.dtypes import DType
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node
 
@@ -55,9 +56,17 @@ def checked_states(name: str, returned: Any, tree: Tree, states: Sequence[Array]
         if array.shape != state.shape or array.dtype != state.dtype:
             raise (ShapeError if array.shape != state.shape else DTypeError)(
                 f"{name}: the body was given {state.shape} {state.dtype} and returned "
-                f"{array.shape} {array.dtype}; every step must return the same shape and type"
+                f"{array.shape} {array.dtype}; every step must return the same shape and type, "
+                f"that of the initial value{_remedy(array.dtype, state.dtype)}"
             )
     return [array.node for array in arrays]
+
+
+def _remedy(returned: DType, initial: DType) -> str:
+    """Return the advice for results of a more general type than the initial value."""
+    if not (initial.is_integer and returned.is_floating):
+        return ""
+    return ": give a floating-point one, such as 0.0 for 0"
 
 
 def _structure(returned: Any, count: int) -> str:
