@@ -50,6 +50,9 @@ def check_qr(x: Matrix, a: mm.Array, modes: Sequence[str] = ("reduced", "complet
         check_zero(q @ r - x, bound(x), ("qr", mode, x.shape))
         check_orthonormal(q, ("qr", mode, x.shape))
         check_zero(np.tril(r, -1), 0.0, "R")
+        diagonal = np.diagonal(r, axis1=-2, axis2=-1)
+        assert np.all(diagonal.imag == 0)
+        assert np.all(diagonal.real >= 0)
 
 
 def check_lu(x: Matrix, a: mm.Array) -> None:

@@ -376,6 +376,31 @@ def test_instructions_wait_in_groups_of_limited_size(
     assert max(sizes) == 8
 
 
+@pytest.mark.parametrize("limit", range(2, 9))
+def test_an_update_is_right_wherever_its_group_ends(
+    limit: int, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the copy and the write too: then the values to be written are stored."""
+    monkeypatch.setattr(fused_loops, "MAX_MEMBERS", limit)
+
+    def body(x: Any) -> Any:
+        z = abs(x)
+        for _ in range(2):
+            z = abs(z - x)
+        y, u = +z, +z  # other values of z, so that both updates copy
+        y[1:] = x[1:] * 3.0 + z[1:]
+        u[:-1] = z[:-1] + 0.5
+        return y, u, z
+
+    x = np.random.default_rng(0).random(40_000)
+    with current("shared", 2):
+        compiled = mm.compile(body)
+        for k in range(20):
+            for actual, expected in zip(compiled(mm.asarray(x + k)), body(x + k), strict=True):
+                np.testing.assert_array_equal(actual.numpy(), expected)
+    assert bound
+
+
 class _CountedSlots(list[Slot]):
     """Slots that count how often they are read."""
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.transform.elementwise_code import is_elementwise
 
 FUNCTIONS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (lambda a, b: a * b + 1, {}),
@@ -324,14 +325,14 @@ def test_expressions(text: str, type_of_x: str) -> None:
 
 
 @pytest.mark.parametrize("rule", [
-    lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x * y // 8,
-    lambda x, y: x * x % 7, lambda x, y: x**2, lambda x, y: x**3 >> 2, lambda x, y: -x * y / 2,
-    lambda x, y: abs(x) & 5, lambda x, y: (x << 40) - y if y > 0 else x, lambda x, y: -x,
+    lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x * x - y,
+    lambda x, y: x**2, lambda x, y: -x * y / 2, lambda x, y: -x,
 ])  # fmt: skip
 @pytest.mark.parametrize("x", [2**31, -(2**40), 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("y", [3, -(2**33), 2**62])
 def test_integers_beyond_64_bits(rule: Callable[..., Any], x: int, y: int) -> None:
     """They are Python's, and none wraps on the way to the result."""
+    assert is_elementwise(rule)  # so that arrays are tried
     results: list[Any] = []
     for of in (numpy.vectorize, mm.vectorize):
         with warnings.catch_warnings():

@@ -90,6 +90,7 @@ def _solved(name: str, x1: Array, x2: Array, solve: Callable[[Node, Node], Node]
     The dimensions of right-hand sides that have one matrix become columns: it is factorized once.
     """
     system = _system(name, x1, x2)
+    check_matrix(name, system.matrix, square=True)
     ndim = max(system.matrix.ndim, system.right.ndim)
     a, b = (reshape(x, (1,) * (ndim - x.ndim) + x.shape) for x in system[:2])
     joined = [d for d in range(ndim - 2) if a.shape[d] == 1 < b.shape[d]]

@@ -107,7 +107,7 @@ class EagerProgram:
     def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> Sequence[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
 
-        An error carries the line that built the node.
+        An error of an operation carries the line that built its node.
         """
         run: Any = context_without_fp_warnings().run
         try:

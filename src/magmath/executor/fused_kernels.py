@@ -3,10 +3,10 @@
 Instructions of one shape join a kernel as long as each element depends on the same element of the
 others. Intermediate values that nothing reads afterwards are never stored.
 
-The expressions round as torch's kernels do, so that results do not depend on how often a program
-has run. As a check, a kernel replaces its instructions only after it has given equal results for
-the data of a step. That is a sample: functions of libdevice that differ from torch's for other
-numbers only, which is possible with another CUDA version, are not found.
+The expressions are written to round as torch's kernels do, so that results do not depend on how
+often a program has run. As a check, a kernel replaces its instructions only after it has given
+equal results for the data of a step. That is a sample: functions of libdevice that differ from
+torch's for other numbers only, which is possible with another CUDA version, are not found.
 """
 
 from __future__ import annotations

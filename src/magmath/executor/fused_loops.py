@@ -58,7 +58,7 @@ class _Member:
 @dataclass(frozen=True)
 class _StepCode:
     """The code of one step of a nest, during its writing: the registers of elements and of slots,
-    and the positions of the members."""
+    and the positions of the members, without copies."""
 
     writer: Writer
     registers: Registers
@@ -189,7 +189,8 @@ class FusedLoops:
     def _nest(self, loops: Sequence[PartLoop[_Member]]) -> None:
         """Write loops as one nest; results that only these read remain in registers."""
         members = [member for loop in loops for member in loop.members]
-        positions = {member.position for member in members}
+        # The copy that precedes an update has its position, and does not read its values.
+        positions = {member.position for member in members if not member.copies}
         writer = Writer()
         local = {id(member): self._local_indices(writer, member) for member in members}
         strides = self._tensors.own(members[-1].call.out).stride()

@@ -182,7 +182,8 @@ def raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
                 f"{rows.width}, as line {first_line} has; correct the row or check "
                 f"delimiter={rows.delimiter!r}"
             )
-        _check_fields(path, line, fields, rows, dtype, fault, can_be_header=line == first_line)
+        can_be_header = line == first_line and not rows.skip
+        _check_fields(path, line, fields, rows, dtype, fault, can_be_header=can_be_header)
     if not first_line:
         raise DataError(
             f"{path} has no rows beneath its header"

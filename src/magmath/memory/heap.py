@@ -230,7 +230,8 @@ class Heap:
 
     def trim(self) -> None:
         """Return empty chunks to the system: their pages at once, and their addresses with the
-        last tensor on them, such as those that cached calls have."""
+        last tensor on them, such as those that cached calls have. The memory of GPUs has no pages
+        that can be returned so: there, the last tensor keeps all of a chunk."""
         self._merge_small()
         self._views.clear()
         self._bytes.clear()

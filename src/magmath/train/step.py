@@ -43,7 +43,6 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import DELAYS, Strategy, Training, trainable_parameters
-from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -52,6 +51,7 @@ from magmath.train.resident_data import Samples
 from magmath.train.step_explanation import explain_step
 from magmath.train.step_programs import SingleProgram, StepPrograms
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
+from magmath.transform.divided_specialization import is_divided
 from magmath.transform.python_effects import PythonEffects, uncompared_warning
 from magmath.transform.subgraph_programs import RepeatedProgram
 
@@ -227,7 +227,7 @@ class TrainingStep:
 
     def _compile(self, traced: _TracedTrainingStep) -> StepPrograms:
         """Return the program of a traced step, or the programs of one that contains loops."""
-        if contains_loop(traced.graph.roots):
+        if is_divided(traced.trace, traced.graph.roots):
             return DividedStep(traced.trace, traced.graph)
         graph = self.engine.pending_graph(traced.graph)
         compiled = self.engine.compile(

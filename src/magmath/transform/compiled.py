@@ -18,7 +18,6 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import Captures, watching_updates
 from magmath.engine.user_line import warn_user
 from magmath.errors import StateError
-from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
@@ -31,7 +30,7 @@ from magmath.transform.call_arguments import (
     with_known_numbers,
     write_back,
 )
-from magmath.transform.divided_specialization import DividedSpecialization
+from magmath.transform.divided_specialization import DividedSpecialization, is_divided
 from magmath.transform.function_argument import require_function
 from magmath.transform.python_effects import uncompared_warning
 from magmath.transform.rebound_items import (
@@ -116,6 +115,7 @@ class _CompiledFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._attribute: str = getattr(function, "__name__", "")
         self._specializations: RecentlyUsed[Hashable, AnySpecialization]
         self._specializations = RecentlyUsed(MAX_SPECIALIZATIONS)
         self._needed_numbers: dict[Hashable, set[int]] = {}
@@ -136,7 +136,13 @@ class _CompiledFunction:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return the method of an instance, which is traced for this instance alone."""
-        return self if instance is None else _CompiledMethod(instance, self._of(instance))
+        if instance is None:
+            return self
+        return _CompiledMethod(instance, self._of(instance), self._attribute)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Store the name of the class's attribute, which may be another one than the function's."""
+        self._attribute = name
 
     def _of(self, instance: Any) -> _CompiledFunction:
         """Return the compiled method of an instance, which holds no reference to it."""
@@ -225,8 +231,7 @@ class _CompiledFunction:
                 if tree in self._needed_numbers:
                     self._count_trace_for_number()
                 new: AnySpecialization
-                has_computed_draws = bool(call.trace.computed_draws)  # its loops may have no steps
-                if has_computed_draws or contains_loop(call.outputs):
+                if is_divided(call.trace, call.outputs):
                     new = DividedSpecialization(call, compile)
                 else:
                     new = Specialization(engine, call, tree, same, known_values)
@@ -302,10 +307,10 @@ def _method_of(instance: Any, function: Callable[..., Any]) -> Callable[..., Any
 class _CompiledMethod:
     """A compiled method and its instance."""
 
-    __slots__ = ("__self__", "_method")
+    __slots__ = ("__self__", "_attribute", "_method")
 
-    def __init__(self, instance: Any, method: _CompiledFunction) -> None:
-        self.__self__, self._method = instance, method
+    def __init__(self, instance: Any, method: _CompiledFunction, attribute: str) -> None:
+        self.__self__, self._method, self._attribute = instance, method, attribute
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._method(*args, **kwargs)
@@ -315,4 +320,4 @@ class _CompiledMethod:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
         """Return how pickle and copy find the method, as for methods of Python."""
-        return getattr, (self.__self__, self.__name__)
+        return getattr, (self.__self__, self._attribute)

@@ -15,8 +15,9 @@ from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.captured_arrays import Captures
+from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
-from magmath.passes.subgraphs import without_versions
+from magmath.passes.subgraphs import contains_loop, without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits, update_arguments
 from magmath.transform.rebound_items import ReboundItems
 from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
@@ -24,6 +25,12 @@ from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
+
+
+def is_divided(trace: Trace, roots: Sequence[Node]) -> bool:
+    """Return True for a traced function of several programs: one with loops, or with random numbers
+    that loops have drawn, also where the loops vanish, since their results are not used."""
+    return bool(trace.computed_draws) or contains_loop(roots)
 
 
 @final

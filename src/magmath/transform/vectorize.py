@@ -9,8 +9,8 @@ than 64 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
@@ -27,7 +27,6 @@ from magmath.errors import TracingError
 from magmath.graph import Node, topological
 from magmath.ops import elementwise as e
 from magmath.ops.elementwise import astype
-from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 from magmath.transform.elementwise_code import is_elementwise
@@ -35,14 +34,8 @@ from magmath.transform.vmap import vmap
 
 _WIDEST = {"int": int64, "uint": int64, "float": float64, "complex": complex128}
 """The element types of Python's numbers, by the kinds of those that become them."""
-_GROWING: Mapping[str, Callable[..., Node]] = {
-    "bitwise_left_shift": lambda x, n: x * e.call("power", constant(2.0, float64), n),
-    **{
-        name: partial(e.call, name)
-        for name in ("add", "subtract", "multiply", "square", "power", "negative", "abs")
-    },
-}
-"""The operations whose result may have more bits than their integer operands, on float64."""
+_MAY_OVERFLOW = {"add", "subtract", "multiply", "square", "power", "negative", "abs"}
+"""The operations whose result may have more bits than their integer operands."""
 _LARGE = 2.0**62
 
 
@@ -90,7 +83,7 @@ class vectorize:
         results = self._mapped(wide)
         if results is None:
             return None
-        leaves, tree, grown = results
+        leaves, tree, estimates = results
         types = self._types
         if types is None:  # as in NumPy, those that the elements themselves give
             is_wide = all(x.dtype is y.dtype for x, y in zip(wide, flat, strict=True))
@@ -102,24 +95,24 @@ class vectorize:
             return None
         numbers = [Array(reshape(x.node, shape)) for x in leaves]
         typed = [Array(astype(x.node, dtype)) for x, dtype in zip(numbers, types, strict=True)]
-        return unflatten(tree, typed) if _can_hold(typed, numbers, grown) else None
+        return unflatten(tree, typed) if _can_hold(typed, numbers, estimates) else None
 
     def _mapped(self, flat: Sequence[Array]) -> tuple[list[Any], Tree, list[Array]] | None:
-        """Return the results of the function for all elements, their nesting, and the integers
-        `_grown` of which it computes them; None if it does not give an array for each."""
+        """Return the results of the function for all elements, their nesting, and the
+        `_overflow_estimates`; None if it does not give an array for each."""
         if not flat[0].size:
             return None
         try:
-            results, grown = vmap(self._with_grown)(*flat)
+            results, estimates = vmap(self._with_estimates)(*flat)
             leaves, tree = flatten(results)
         except Exception:  # of any class: the function is not made for arrays
             return None
         are_arrays = all(isinstance(x, Array) and x.shape == flat[0].shape for x in leaves)
-        return (leaves, tree, grown) if are_arrays else None
+        return (leaves, tree, estimates) if are_arrays else None
 
-    def _with_grown(self, *numbers: Array) -> tuple[Any, list[Array]]:
+    def _with_estimates(self, *numbers: Array) -> tuple[Any, list[Array]]:
         result = self.pyfunc(*numbers)
-        return result, _grown(flatten(result)[0])
+        return result, _overflow_estimates(flatten(result)[0])
 
     def _call_with_numbers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [x.numpy() if isinstance(x, Array) else x for x in args]
@@ -128,23 +121,23 @@ class vectorize:
         return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
 
 
-def _grown(results: Sequence[Any]) -> list[Array]:
+def _overflow_estimates(results: Sequence[Any]) -> list[Array]:
     """Return the integers of which the results are computed, as far as they may have more than 64
     bits, as float64."""
-    grown = []
+    estimates = []
     nodes = [x.node for x in results if isinstance(x, Array)]
     for node in topological(nodes, pending=True):
-        if node.dtype.is_integer and node.name in _GROWING:
+        if node.dtype.is_integer and node.name in _MAY_OVERFLOW:
             operands = [astype(x, float64) for x in node.inputs]
-            grown.append(Array(_GROWING[node.name](*operands)))
-    return grown
+            estimates.append(Array(e.call(node.name, *operands)))
+    return estimates
 
 
-def _can_hold(typed: Sequence[Array], numbers: Sequence[Array], grown: Sequence[Array]) -> bool:
+def _can_hold(typed: Sequence[Array], numbers: Sequence[Array], estimates: Sequence[Array]) -> bool:
     """Compute results converted to their types; return True if they are finite, and have the
-    numbers, but for their rounding, and if those of `grown` have 64 bits. True while a function is
+    numbers, but for their rounding, and if the `estimates` have 64 bits. True while a function is
     traced, when they have no values."""
-    conditions = [less(abs(x), _LARGE) for x in grown]
+    conditions = [less(abs(x), _LARGE) for x in estimates]
     for result, x in zip(typed, numbers, strict=True):
         widest = _WIDEST.get(result.dtype.kind)
         if widest is None or not is_same_kind(x.dtype, widest):

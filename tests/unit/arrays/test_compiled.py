@@ -83,6 +83,11 @@ class Doubled:
     def product(self, x: Any) -> Any:
         return x * self.factor
 
+    def plain(self, x: Any) -> Any:
+        return x * self.factor
+
+    fast = mm.compile(plain)  # whose name is not that of the function
+
 
 def test_bound_methods_are_copied_and_pickled() -> None:
     first = Doubled(2.0)
@@ -93,6 +98,8 @@ def test_bound_methods_are_copied_and_pickled() -> None:
         again.factor = 3.0
         assert again.run(mm.ones(1)).tolist() == [3.0]
     assert first.run(mm.ones(1)).tolist() == [2.0]  # type: ignore[attr-defined]
+    for again in (copy.copy(first.fast), pickle.loads(pickle.dumps(first.fast))):
+        assert type(again) is type(first.fast)
 
 
 def test_a_method_of_instances_without_weak_references_is_refused() -> None:

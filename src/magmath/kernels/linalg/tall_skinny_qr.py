@@ -44,8 +44,9 @@ def try_tall_qr(
 
     a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, and
     `is_on_any`, which returns whether a condition holds on any worker, a and q are the rows of one
-    worker, and all workers get the same r and the same return value. They must agree on the
-    conditions: libraries round the same matrix differently on other processors or threads.
+    worker, and all workers get the same return value, and the same r where their libraries round
+    alike. They must agree on the conditions: libraries round the same matrix differently on other
+    processors or threads.
     """
     a_blocks, q_blocks = torch.split(a, _ROWS), torch.split(q, _ROWS)
 

@@ -21,17 +21,17 @@ SpaceExtents = Sequence[int]
 class OutOfBounds(NamedTuple):
     """What distinguishes the elements of an array from those around it, which have its least value.
 
-    value   that of the elements out of bounds
-    firsts  for each window its first element in bounds, which is the maximum if that has this
-            value; counted in the form of the method that uses it
+    value            that of the elements out of bounds
+    first_in_bounds  for each window its first element in bounds, which is the maximum if that has
+                     this value; counted in the form of the method that uses it
     """
 
     value: float
-    firsts: Any
+    first_in_bounds: Any
 
-    def without(self, xp: Any, maxima: Any, found: Any) -> Any:
+    def positions_in_bounds(self, xp: Any, maxima: Any, found: Any) -> Any:
         """Return the elements in bounds that attain the maxima, given those found anywhere."""
-        return xp.where(maxima == self.value, self.firsts, found)
+        return xp.where(maxima == self.value, self.first_in_bounds, found)
 
 
 def first_numbers(firsts: Sequence[Sequence[int]], kernel: SpaceExtents) -> Any:
@@ -94,7 +94,7 @@ class PoolingByElement(PoolingMethod):
             better = (element > best) | xp.isnan(element)
             best, number = xp.where(better, element, best), xp.where(better, i, number)
         if self._outside is not None:
-            number = self._outside.without(xp, best, number)
+            number = self._outside.positions_in_bounds(xp, best, number)
         return best, number
 
     def max(self, x: Any, space: SpaceExtents) -> Any:
@@ -171,7 +171,7 @@ class TorchPooling(PoolingMethod):
             "max_pool*_with_indices", x, self._kernel, self._stride, self._padding, self._dilation
         )
         if self._outside is not None:
-            positions = self._outside.without(torch, values, positions)
+            positions = self._outside.positions_in_bounds(torch, values, positions)
         return values, positions
 
     def max(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:

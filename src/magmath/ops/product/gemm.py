@@ -8,7 +8,7 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +105,6 @@ def _bind_accumulation(
 
     out = call.out
 
-    @cache
     def bound_alone() -> BoundCall:
         product = torch.empty_like(out)
         return sequence(bind_product(call, product, a, b), lambda: out.addcmul_(product, alpha))
