@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
@@ -47,6 +47,8 @@ def test_every_operation_of_a_batch_is_the_stack_of_its_examples(name: str) -> N
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
         case = data.draw(cases(ROWS[name]))
+        if name == "correlation":  # passes fold epilogues into it, after batches are expanded
+            assume("bias" not in case.attributes)
         size = data.draw(st.sampled_from([1, 2, 3, 3, 4]))
         count = len(case.operands)
         chosen = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=count))
