@@ -64,9 +64,9 @@ class _System(NamedTuple):
         return Array(reshape(x, x.shape[:-1]) if self.is_vector else x)
 
 
-def _system(name: str, x1: Array, x2: Array) -> _System:
+def _system(name: str, x1: Array, x2: Array, *, square: bool = False) -> _System:
     a, b = (e.astype(x, floating_dtype(x.dtype)) for x in promoted_nodes(name, x1, x2))
-    check_matrix(name, a)
+    check_matrix(name, a, square=square)
     if b.ndim == 0 or a.shape[-2] != b.shape[-2 if b.ndim > 1 else 0]:
         raise MatrixShapeError(
             f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {a.shape} and {b.shape}"
@@ -89,8 +89,7 @@ def _solved(name: str, x1: Array, x2: Array, solve: Callable[[Node, Node], Node]
 
     The dimensions of right-hand sides that have one matrix become columns: it is factorized once.
     """
-    system = _system(name, x1, x2)
-    check_matrix(name, system.matrix, square=True)
+    system = _system(name, x1, x2, square=True)
     ndim = max(system.matrix.ndim, system.right.ndim)
     a, b = (reshape(x, (1,) * (ndim - x.ndim) + x.shape) for x in system[:2])
     joined = [d for d in range(ndim - 2) if a.shape[d] == 1 < b.shape[d]]

@@ -247,14 +247,8 @@ class Heap:
 
     def close(self) -> None:
         """Return all memory to the system, including allocated blocks."""
-        tables = (
-            self._chunks,
-            self._lengths,
-            self._holders,
-            self._free_small,
-            self._views,
-            self._bytes,
-        )
+        self._chunks.clear()
+        tables = (self._lengths, self._holders, self._free_small, self._views, self._bytes)
         for table in (*tables, self._free_ranges, self._returned):
             table.clear()
         self.in_use = self.reserved = 0

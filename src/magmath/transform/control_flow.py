@@ -185,8 +185,19 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     states, predicate = _after_python_steps(cond, body, states, tree)
     if not isinstance(predicate, Array):
         return unflatten(tree, states)
-    run = _run_steps if tracing.current() is None else _trace_steps
-    return run(cond, body, predicate, states, tree)
+    trace = tracing.current()
+    if trace is None:
+        return _run_steps(cond, body, predicate, states, tree)
+    if trace.can_loop:
+        return trace_loop(
+            lambda value: _condition_array(cond, value).node, body, predicate.node, states, tree
+        )
+    raise TracingError(
+        "while_loop: the number of steps depends on values, which do not exist while a function is "
+        "traced; only mm.compile, and mm.vmap in a compiled function, as in "
+        "mm.compile(mm.vmap(f)), can contain such a loop; otherwise use mm.fori_loop or mm.scan "
+        "with a fixed number of steps, and mm.where"
+    )
 
 
 def _checked_condition(cond: Callable[[Any], Any], value: Any) -> Any:
@@ -243,24 +254,3 @@ def _run_steps(
     while goes_on:
         current, goes_on = compiled(*current)
     return unflatten(tree, current)
-
-
-def _trace_steps(
-    cond: Callable[[Any], Any],
-    body: Callable[[Any], Any],
-    predicate: Array,
-    states: list[Array],
-    tree: Tree,
-) -> Any:
-    """Trace a loop in a function that can contain one; return the value after it."""
-    trace = tracing.current()
-    if trace is None or not trace.can_loop:
-        raise TracingError(
-            "while_loop: the number of steps depends on values, which do not exist while a "
-            "function is traced; only mm.compile, and mm.vmap in a compiled function, as in "
-            "mm.compile(mm.vmap(f)), can contain such a loop; otherwise use mm.fori_loop or "
-            "mm.scan with a fixed number of steps, and mm.where"
-        )
-    return trace_loop(
-        lambda value: _condition_array(cond, value).node, body, predicate.node, states, tree
-    )

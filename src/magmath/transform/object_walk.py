@@ -63,7 +63,7 @@ from magmath.transform.python_objects import (
 )
 
 MAX_ENTRIES = 512
-"""Number of entries that are compared at each call up to which containers are among them."""
+"""Number of compared entries, in total, up to which those of a container are among them."""
 MAX_VISITED = 20_000
 """Number of objects that are examined for names."""
 _NOT_CALLED = frozenset(
@@ -218,7 +218,7 @@ class ObjectWalk:
         self._reach(space.get(name, MISSING), label, name)
 
     def _add(self, entries: ObservedEntries) -> None:
-        """Compare entries."""
+        """Add entries to those that are compared at each call."""
         self._compared += len(entries.keys)
         self._entries.append(entries)
 

@@ -84,7 +84,7 @@ class PythonEffects:
 
     def add_reads_to(self, trace: Trace, used: Collection[Node]) -> list[str]:
         """Add to a trace the names that the functions have read, without what they have changed
-        themselves; return labels of what is too large to be compared at each call.
+        themselves; return labels of the objects that are too large to be compared at each call.
 
         used   the nodes of the program
 

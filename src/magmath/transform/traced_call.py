@@ -37,7 +37,7 @@ class TracedCall:
     tree           the nesting of the results; those for `rebound` follow as a list
     needed         the positions of number arguments whose values the function needs to be traced;
                    then tracing has ended there, and there are no results
-    uncompared     labels of what it reads that is too large to be compared at each call
+    uncompared     labels of the objects that it reads and that are too large to be compared
     outside        the pending nodes that it reads from outside, other than arguments. The
                    provenance refers to these nodes themselves: rebuilt copies would not be
                    connected to the array that the user differentiates by
