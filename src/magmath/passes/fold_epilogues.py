@@ -87,7 +87,7 @@ def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
     if product not in single or epilogue not in product.operation.epilogues:
         return False
     if product.name == "correlation" and not product.dtype.is_floating:
-        return False  # the layers of networks, which have epilogues, have floating-point types
+        return False  # torch lacks the arithmetic of epilogues for unsigned integers
     attributes = product.attributes
     if attributes.get("accumulate") or attributes.get("activation", "none") != "none":
         return False
