@@ -16,6 +16,7 @@ import magmath as mm
 from engines import current
 from magmath.engine import session
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
+from magmath.engine.eager.eager_computation import MAX_PRODUCT
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
 from magmath.graph.provenance.provenance import KEPT_BYTES
@@ -76,6 +77,20 @@ def test_small_arrays_are_computed_without_messages() -> None:
         large = mm.asarray(np.ones(MAX_BYTES_INLINE))
         assert not (large * 2).is_computed
         assert float(mm.sum(large * y[1])) == 12 * MAX_BYTES_INLINE  # y is sent to the worker
+
+
+def test_long_products_with_large_matrices_stay_expressions() -> None:
+    random = np.random.default_rng(1)
+    tall, w = random.standard_normal((MAX_PRODUCT // 8 + 1, 50)), random.standard_normal(50)
+    square = random.standard_normal((1000, 1000))
+    with current("inline"):
+        products = mm.asarray(tall) @ mm.asarray(w)
+        assert not products.is_computed
+        assert (mm.asarray(tall[1:]) @ mm.asarray(w)).is_computed
+        assert (mm.asarray(square) @ mm.asarray(square[0])).is_computed
+        np.testing.assert_allclose(products, tall @ w)
+        slope = mm.grad(lambda w: mm.sum(mm.exp(mm.asarray(tall) @ w)))(mm.asarray(w))
+        np.testing.assert_allclose(slope, tall.T @ np.exp(tall @ w))
 
 
 def test_traces_and_variables_stay_expressions() -> None:

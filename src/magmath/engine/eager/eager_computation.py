@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
+from math import prod
 from sys import maxsize
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
@@ -67,7 +68,12 @@ MAX_READ = 1 << 20
 """Bytes of the largest operand: a sum or a product may read more than it writes. Also those of the
 largest intermediate value of a function that is composed of several operations, such as `std`."""
 MAX_READ_BY_VECTOR = 64 << 20
-"""The same for a product with a vector, which takes as long as to read the matrix."""
+"""The same for a product with a vector, which takes as long as to read the matrix, if its result
+has at most `MAX_PRODUCT` bytes."""
+MAX_PRODUCT = 64 << 10
+"""A longer product of a large matrix and a vector, such as the predictions for all rows of a data
+set, is usually the operand of element-wise operations, which a program fuses with each other. An
+iterative method has a square matrix and short vectors, of which it reads a norm in each step."""
 _MAX_LAYOUTS = 4096
 _MAX_CREATED = 1024
 _CREATIONS = frozenset({FULL, IOTA})
@@ -368,7 +374,7 @@ class EagerComputation:
         The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
         """
         operands = EagerOperands()
-        max_bytes = max_read(node.operation, len(node.shape))
+        max_bytes = max_read(node.operation, node.shape, node.dtype)
         for source in node.inputs:
             operation = source.operation
             if operation is SCALAR or operation is CONSTANT:
@@ -420,12 +426,14 @@ class EagerComputation:
         return leaf
 
 
-def max_read(operation: Operation, ndim: int) -> int:
-    """Return the bytes of the largest operand that an operation in this process may have, whose
-    result has `ndim` dimensions: any, if it reads only a part, such as the rows of a batch."""
+def max_read(operation: Operation, shape: Shape, dtype: DType) -> int:
+    """Return the bytes of the largest operand that an operation in this process may have, by its
+    result: any, if it reads only a part, such as the rows of a batch."""
     if operation.reads_subset:
         return maxsize
-    return MAX_READ_BY_VECTOR if operation is CONTRACT and ndim <= 1 else MAX_READ
+    is_by_vector = operation is CONTRACT and len(shape) <= 1
+    is_short = is_by_vector and prod(shape) * dtype.itemsize <= MAX_PRODUCT
+    return MAX_READ_BY_VECTOR if is_short else MAX_READ
 
 
 def _is_computable_here(node: Node) -> bool:

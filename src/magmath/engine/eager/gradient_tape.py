@@ -179,7 +179,7 @@ class GradientTape:
         step = recipe.steps[record.output]
         max_bytes = MAX_READ
         if isinstance(step, RecipeStep):
-            max_bytes = max_read(step.operation, len(step.shape))
+            max_bytes = max_read(step.operation, step.shape, step.dtype)
         for i in recipe.read_by(record.output):
             operand = record.operands[i]
             if recipe.steps[recipe.operands[i]] is None:
