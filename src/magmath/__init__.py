@@ -443,9 +443,9 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            reason = import_module("magmath.core.missing_numpy_names").numpy_hint(name)
+            hints = import_module("magmath.arrays.protocols.missing_attributes")
             foreign = import_module("magmath.core.foreign_names")
-            hint = reason or foreign.hint(foreign.MM_NAMES, name)
+            hint = hints.hint_of_function(name)
             raise foreign.missing_in_module("magmath", __dir__(), name, hint)
         globals()[name] = value
         return value

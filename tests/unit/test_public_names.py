@@ -19,7 +19,7 @@ import torch
 import magmath as mm
 from magmath.api import elementwise as functions
 from magmath.api import elementwise_names
-from magmath.core import foreign_names, missing_numpy_names
+from magmath.core import foreign_names, foreign_network_names, missing_numpy_names
 from magmath.ops import elementwise
 
 NAMES = """
@@ -311,9 +311,9 @@ def owners() -> list[tuple[dict[str, str], object, str]]:
     """The tables of names of other libraries, what lacks these names, and its own name."""
     return [
         (dict(foreign_names.MM_NAMES), mm, "mm"),
-        (dict(foreign_names.NN_NAMES), mm.nn, "mm.nn"),
-        (dict(foreign_names.FUNCTIONAL_NAMES), mm.nn.functional, "mm.nn.functional"),
-        (dict(foreign_names.OPTIM_NAMES), mm.optim, "mm.optim"),
+        (dict(foreign_network_names.NN_NAMES), mm.nn, "mm.nn"),
+        (dict(foreign_network_names.FUNCTIONAL_NAMES), mm.nn.functional, "mm.nn.functional"),
+        (dict(foreign_network_names.OPTIM_NAMES), mm.optim, "mm.optim"),
         (dict(foreign_names.RANDOM_NAMES), mm.random, "mm.random"),
         (dict(foreign_names.DATA_NAMES), mm.data, "mm.data"),
         (dict(foreign_names.ARRAY_ATTRIBUTES), mm.ones((2, 2)), "x"),
@@ -346,7 +346,7 @@ def test_all_names_that_are_told_exist() -> None:
 def test_usual_layers_losses_and_optimizers_of_pytorch_exist_or_have_a_hint() -> None:
     for name in USUAL_LAYERS.split():
         assert hasattr(torch.nn, name), name
-        assert hasattr(mm.nn, name) or name in foreign_names.NN_NAMES, name
+        assert hasattr(mm.nn, name) or name in foreign_network_names.NN_NAMES, name
     for name in (
         "SGD",
         "Adam",
@@ -359,7 +359,73 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_exist_or_have_a_hint() ->
         "Adamax",
     ):
         assert hasattr(torch.optim, name)
-        assert hasattr(mm.optim, name) or name in foreign_names.OPTIM_NAMES, name
+        assert hasattr(mm.optim, name) or name in foreign_network_names.OPTIM_NAMES, name
+
+
+def test_usual_methods_and_functions_of_pytorch_have_a_hint() -> None:
+    x = mm.ones((2, 2))
+    for name, text in (
+        ("lt", "mm.less(x, y)"),
+        ("relu_", "x[...] = mm.relu(x)"),
+        ("det", "mm.linalg.det(x)"),
+        ("slogdet", "mm.linalg.slogdet"),
+        ("dropout", "mm.nn.functional.dropout"),
+    ):
+        with pytest.raises(AttributeError, match=rf"{name!r}; write {re.escape(text)}$"):
+            getattr(x, name)
+    for name in USUAL_METHODS.split():
+        assert hasattr(torch.Tensor, name), name
+        if hasattr(x, name):
+            continue
+        with pytest.raises(AttributeError, match="; write "):
+            getattr(x, name)
+    for name in ("conv2d", "max_pool2d", "lstm", "layer_norm", "solve", "slogdet", "rfft"):
+        with pytest.raises(AttributeError, match=rf"; write mm\.[\w.]+\.{name}$"):
+            getattr(mm, name)
+
+
+USUAL_METHODS = """
+    abs_ add add_ addcmul addmm all amax aminmax any argmax argsort bmm ceil chunk clamp clamp_min
+    clone cos cumsum det detach diag dot double eq exp exp_ expand flatten float floor gather ge gt
+    half index_add_ index_fill_ index_select inverse isnan item le lerp log log_ logsumexp lt
+    masked_fill masked_fill_ masked_select matmul max mean mm movedim mul narrow ne neg new_ones
+    new_zeros norm normal_ numel outer permute pow pow_ prod qr relu relu_ repeat_interleave round_
+    rsqrt scatter_ scatter_add_ sigmoid sign sin softmax sort split sqrt sqrt_ squeeze_ std sub sum
+    svd t tanh topk trace tril trunc type_as unbind unflatten unfold uniform_ unsqueeze var where
+    zero_
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("GaussianNLLLoss", torch.nn.GaussianNLLLoss()),
+        ("PoissonNLLLoss", torch.nn.PoissonNLLLoss()),
+        ("MarginRankingLoss", torch.nn.MarginRankingLoss(0.5)),
+        ("SoftMarginLoss", torch.nn.SoftMarginLoss()),
+        ("CosineEmbeddingLoss", torch.nn.CosineEmbeddingLoss(0.5)),
+    ],
+)
+def test_formulas_in_place_of_losses_have_their_values(name: str, loss: torch.nn.Module) -> None:
+    random = np.random.default_rng(1)
+    outputs, targets = random.standard_normal((2, 6, 3))
+    variance, y = random.uniform(0.5, 2, (6, 3)), np.sign(random.standard_normal((6, 3)))
+    text = foreign_network_names.NN_NAMES[name].split(", with ")[0]
+    values = {"outputs": outputs, "targets": targets, "variance": variance, "y": y, "margin": 0.5}
+    values |= {"x": outputs, "x1": outputs, "x2": targets}
+    operands = {
+        "GaussianNLLLoss": (outputs, targets, variance),
+        "MarginRankingLoss": (outputs, targets, y),
+        "SoftMarginLoss": (outputs, y),
+        "CosineEmbeddingLoss": (outputs, targets, y[:, 0]),
+    }.get(name, (outputs, targets))
+    if name == "CosineEmbeddingLoss":
+        vectors = [mm.asarray(x) for x in operands[:2]]
+        unit = [x / mm.linalg.vector_norm(x, axis=-1, keepdims=True) for x in vectors]
+        values |= {"cosine": mm.vecdot(*unit), "y": y[:, 0]}
+    named = {name: mm.asarray(value) for name, value in values.items()}
+    expected = loss(*map(torch.from_numpy, operands)).item()
+    assert float(eval(text, {"mm": mm}, named)) == pytest.approx(expected, rel=1e-6)
 
 
 USUAL_LAYERS = """

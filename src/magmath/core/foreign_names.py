@@ -50,6 +50,14 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "numel": "x.size",
     "clone": "mm.copy(x)",
     "repeat_interleave": "mm.repeat(x, n)",
+    "tensor_split": "mm.array_split(x, n)",
+    "unflatten": "mm.reshape(x, shape)",
+    "broadcast_tensors": "mm.broadcast_arrays(x, y)",
+    "cartesian_prod": "mm.meshgrid(x, y, indexing='ij'), each of them flattened",
+    "t": "mm.matrix_transpose(x)",
+    "adjoint": "mm.conj(mm.matrix_transpose(x))",
+    "range": "mm.arange(start, stop)",
+    "randint_like": "mm.random.integers(low, high, shape=x.shape)",
     # elements
     "clamp": "mm.clip(x, low, high)",
     "sub": "mm.subtract(x, y)",
@@ -64,6 +72,25 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "ge": "mm.greater_equal(x, y)",
     "rsqrt": "1 / mm.sqrt(x)",
     "frac": "x - mm.trunc(x)",
+    "sgn": "mm.sign(x)",
+    "lerp": "x + weight * (y - x)",
+    "addcmul": "x + value * y * z",
+    "addcdiv": "x + value * y / z",
+    "clamp_min": "mm.maximum(x, low)",
+    "clamp_max": "mm.minimum(x, high)",
+    "xlogy": "mm.where(x == 0, 0.0, x * mm.log(y))",
+    "polar": "r * mm.exp(1j * angle)",
+    "complex": "x + 1j * y",
+    "is_complex": "mm.iscomplexobj(x)",
+    "is_floating_point": 'mm.isdtype(x.dtype, "real floating")',
+    "aminmax": "mm.min(x) and mm.max(x)",
+    "std_mean": "mm.std(x) and mm.mean(x)",
+    "kthvalue": "mm.sort(x)[..., k - 1], or mm.partition(x, k - 1)",
+    "histc": "mm.histogram(x, bins, range)",
+    "take_along_dim": "mm.take_along_axis(x, indices, axis)",
+    "index_fill": "x[i] = value",
+    "index_put": "x[i] = values",
+    "index_copy": "x[i] = values",
     "gather": "mm.take_along_axis(x, indices, axis)",
     "index_select": "mm.take(x, indices, axis=axis)",
     "masked_select": "x[mask]",
@@ -84,6 +111,16 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "bmm": "mm.matmul(x, y), or x @ y",
     "ger": "mm.outer(x, y)",
     "addmm": "mm.matmul(x, y) + z",
+    "baddbmm": "mm.matmul(x, y) + z",
+    "chain_matmul": "mm.linalg.multi_dot([x, y, z])",
+    "dist": "mm.linalg.norm(x - y)",
+    "logdet": "mm.linalg.slogdet(x)[1]",
+    "pinverse": "mm.linalg.pinv(x)",
+    "diag_embed": "mm.eye(n) * x[..., None]",
+    "hann_window": "mm.hanning(n)",
+    "hamming_window": "mm.hamming(n)",
+    "blackman_window": "mm.blackman(n)",
+    "kaiser_window": "mm.kaiser(n, beta)",
     "norm": "mm.linalg.norm(x)",
     "inverse": "mm.linalg.inv(x)",
     "det": "mm.linalg.det(x)",
@@ -100,6 +137,15 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "device": 'mm.init(device="cuda"), once; arrays are stored by the workers',
     "cuda": 'mm.init(device="cuda"), once; arrays are stored by the workers',
     "jit": "mm.compile(f)",
+    "detach": "mm.stop_gradient(x)",
+    "enable_grad": "mm.grad(loss, parameters), where gradients are needed",
+    "set_grad_enabled": "mm.grad(loss, parameters), where gradients are needed",
+    "autocast": 'precision="mixed-bfloat16", a setting of mm.train.Trainer',
+    "set_num_threads": "mm.init(threads_per_worker=n)",
+    "use_deterministic_algorithms": "mm.init(deterministic=True)",
+    "get_rng_state": "mm.random.get_state()",
+    "set_rng_state": "mm.random.set_state(state)",
+    "initial_seed": "mm.random.seed(value), or mm.init(seed=value)",
     "lax": "mm.fori_loop, mm.scan, mm.while_loop and mm.cond",
     "numpy": "mm, whose functions are those of jax.numpy: mm.sin(x)",
     "tree_map": "a loop over the arrays; mm.grad takes lists and dictionaries",
@@ -129,166 +175,6 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "infty": "mm.inf",
 }
 """Names that are missing in `mm`."""
-
-_CTC = "a loss of your own; there is no CTC loss, whose sums over time are mm.scan and mm.logaddexp"
-_TRIPLET = (
-    "mm.mean(mm.relu(near - far + margin)), with distances such as "
-    "near = mm.linalg.vector_norm(anchor - positive, axis=1)"
-)
-_WEIGHT_NORM = (
-    "g * v / mm.linalg.vector_norm(v, axis=0, keepdims=True), the weight, in the __call__ of a "
-    "module with the parameters g and v"
-)
-_SPECTRAL_NORM = "w / mm.linalg.norm(w, 2), the weight, in the __call__ of a module"
-_PACKED = (
-    "the padded sequences x, and leave out what follows their ends: outputs[i, lengths - 1], "
-    "key_mask= of attention, or a mask in the loss"
-)
-
-NN_NAMES: Final[Mapping[str, str]] = {
-    "softmax": "mm.softmax(x), or the layer mm.nn.Softmax()",
-    "relu": "mm.relu(x), or the layer mm.nn.ReLU()",
-    "Linear": "mm.nn.Dense(outputs); the number of inputs follows from the first call",
-    "LazyLinear": "mm.nn.Dense(outputs)",
-    "BatchNorm1d": "mm.nn.BatchNorm()",
-    "BatchNorm2d": "mm.nn.BatchNorm()",
-    "BatchNorm3d": "mm.nn.BatchNorm()",
-    "SyncBatchNorm": "mm.nn.BatchNorm(), whose moments are those of all workers",
-    "BatchNormalization": "mm.nn.BatchNorm()",
-    "LayerNormalization": "mm.nn.LayerNorm()",
-    "InstanceNorm1d": "mm.nn.InstanceNorm()",
-    "InstanceNorm2d": "mm.nn.InstanceNorm()",
-    "InstanceNorm3d": "mm.nn.InstanceNorm()",
-    "Dropout1d": "mm.nn.Dropout(rate, per_channel=True)",
-    "Dropout2d": "mm.nn.Dropout(rate, per_channel=True)",
-    "Dropout3d": "mm.nn.Dropout(rate, per_channel=True)",
-    "ModuleList": "a Python list of modules, an attribute of mm.nn.Module",
-    "ModuleDict": "a Python dictionary of modules, an attribute of mm.nn.Module",
-    "ParameterList": "a Python list of mm.nn.Parameter, an attribute of mm.nn.Module",
-    "ParameterDict": "a Python dictionary of mm.nn.Parameter, an attribute of mm.nn.Module",
-    "Unflatten": "mm.nn.Lambda(lambda x: mm.reshape(x, shape))",
-    "DataParallel": 'mm.train.Trainer(module, strategy="data")',
-    "Sequence": "mm.nn.Sequential",
-    "Conv2D": "mm.nn.Conv2d(channels, kernel)",
-    "Conv1D": "mm.nn.Conv1d(channels, kernel)",
-    "MaxPooling2D": "mm.nn.MaxPool2d(kernel)",
-    "AveragePooling2D": "mm.nn.AvgPool2d(kernel)",
-    "GlobalAveragePooling2D": "mm.nn.GlobalAvgPool()",
-    "Input": "mm.nn.Module.build(shape); sizes follow from the first call",
-    "Model": "mm.nn.Module, or mm.nn.NeuralNetwork for fit and predict",
-    "CrossEntropyLoss": 'mm.nn.cross_entropy(outputs, labels), or loss="cross_entropy" of '
-    "mm.nn.NeuralNetwork",
-    "MSELoss": "mm.nn.mean_squared_error(outputs, targets)",
-    "L1Loss": "mm.nn.mean_absolute_error(outputs, targets)",
-    "SmoothL1Loss": "mm.nn.huber(outputs, targets, delta=beta) / beta",
-    "HuberLoss": "mm.nn.huber(outputs, targets)",
-    "BCELoss": "mm.nn.binary_cross_entropy(outputs, targets)",
-    "BCEWithLogitsLoss": "mm.nn.binary_cross_entropy_with_logits(outputs, targets)",
-    "KLDivLoss": "mm.nn.kl_divergence(outputs, targets)",
-    "MultiMarginLoss": "mm.nn.hinge(outputs, labels)",
-    "NLLLoss": "mm.nn.cross_entropy(outputs, labels), without log_softmax before it",
-    "mse_loss": "mm.nn.mean_squared_error(outputs, targets)",
-    "l1_loss": "mm.nn.mean_absolute_error(outputs, targets)",
-    "nll_loss": "mm.nn.cross_entropy(outputs, labels), without log_softmax before it",
-    "TransformerDecoder": "a list of mm.nn.TransformerDecoderLayer, called one after the other",
-    "TransformerEncoder": "a list of mm.nn.TransformerEncoderLayer, or mm.nn.Sequential of them",
-    "Transformer": "mm.nn.TransformerEncoderLayer and mm.nn.TransformerDecoderLayer",
-    "EmbeddingBag": "mm.mean(mm.nn.Embedding(count, features)(x), axis=1)",
-    "CosineSimilarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
-    "init": "mm.nn.initializers",
-    "utils": "clip_norm= and clip_value= of an optimizer, such as mm.optim.Adam",
-    "CTCLoss": _CTC,
-    "TripletMarginLoss": _TRIPLET,
-    "ctc_loss": _CTC,
-    "triplet_margin_loss": _TRIPLET,
-    "weight_norm": _WEIGHT_NORM,
-    "spectral_norm": _SPECTRAL_NORM,
-    "pack_padded_sequence": _PACKED,
-    "pad_packed_sequence": _PACKED,
-}
-"""Names that are missing in `mm.nn`."""
-
-FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
-    "cross_entropy": "mm.nn.cross_entropy(outputs, labels)",
-    "mse_loss": "mm.nn.mean_squared_error(outputs, targets)",
-    "l1_loss": "mm.nn.mean_absolute_error(outputs, targets)",
-    "huber_loss": "mm.nn.huber(outputs, targets)",
-    "smooth_l1_loss": "mm.nn.huber(outputs, targets, delta=beta) / beta",
-    "binary_cross_entropy": "mm.nn.binary_cross_entropy(outputs, targets)",
-    "binary_cross_entropy_with_logits": "mm.nn.binary_cross_entropy_with_logits(outputs, targets)",
-    "kl_div": "mm.nn.kl_divergence(outputs, targets)",
-    "nll_loss": "mm.nn.cross_entropy(outputs, labels), without log_softmax before it",
-    "multi_margin_loss": "mm.nn.hinge(outputs, labels)",
-    "hardsigmoid": "mm.nn.functional.hard_sigmoid(x)",
-    "hardswish": "mm.nn.functional.hard_swish(x)",
-    "logsigmoid": "mm.nn.functional.log_sigmoid(x)",
-    "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
-    "normalize": "x / mm.linalg.vector_norm(x, axis=1, keepdims=True)",
-    "gumbel_softmax": "mm.softmax((x + mm.random.gumbel(size=x.shape)) / temperature, axis=-1)",
-    "upsample": "mm.nn.functional.interpolate(x)",
-    "ctc_loss": _CTC,
-    "triplet_margin_loss": _TRIPLET,
-    "embedding_bag": "mm.mean(mm.nn.functional.embedding(x, weight), axis=1)",
-}
-"""Names that are missing in `mm.nn.functional`."""
-
-OPTIMIZER_ATTRIBUTES: Final[Mapping[str, str]] = {
-    "step": "optimizer.update(gradients), where loss, gradients = mm.value_and_grad(f, parameters)",
-    "zero_grad": "nothing; gradients are results of mm.value_and_grad and add up nowhere",
-    "param_groups": "the argument groups= for other settings of some variables, and "
-    "optimizer.learning_rate",
-    "apply_gradients": "optimizer.update(dict(zip(variables, gradients)))",
-    "add_param_group": "the argument groups=; update takes any variables",
-}
-"""Attributes that optimizers lack."""
-
-OPTIM_NAMES: Final[Mapping[str, str]] = {
-    "SGD": "mm.optim.GradientDescent(learning_rate), or mm.optim.Momentum(learning_rate, momentum)",
-    "lr_scheduler": "mm.optim.schedules, such as mm.optim.schedules.Cosine, as the learning_rate "
-    "of an optimizer",
-    "NAdam": "mm.optim.Adam(learning_rate), which is similar",
-    "RAdam": "mm.optim.Adam(learning_rate), which is similar",
-    "LBFGS": "scipy.optimize.minimize(f, x, jac=True), where f returns the numbers of "
-    "mm.value_and_grad, or mm.optim.Adam(learning_rate)",
-    "swa_utils": "average = copy.deepcopy(module) and, after a step, v.assign(decay * v + "
-    "(1 - decay) * w) of each mm.nn.Parameter v of it, where w is that of the module",
-    "Adamax": "mm.optim.Adam(learning_rate), which is similar",
-}
-"""Names that are missing in `mm.optim`."""
-
-LOSS_NAMES: Final[Mapping[str, str]] = {
-    "mse": "mean_squared_error",
-    "mse_loss": "mean_squared_error",
-    "mae": "mean_absolute_error",
-    "l1_loss": "mean_absolute_error",
-    "categorical_crossentropy": "cross_entropy",
-    "sparse_categorical_crossentropy": "cross_entropy",
-    "crossentropy": "cross_entropy",
-    "nll_loss": "cross_entropy",
-    "binary_crossentropy": "binary_cross_entropy",
-    "bce": "binary_cross_entropy",
-    "bce_with_logits": "binary_cross_entropy_with_logits",
-    "smooth_l1_loss": "huber",
-    "kl_div": "kl_divergence",
-    "kld": "kl_divergence",
-}
-"""Losses by the names of Keras and PyTorch, with those of magmath."""
-
-SCHEDULE_NAMES: Final[Mapping[str, str]] = {
-    "StepLR": "mm.optim.schedules.Step(rate, size, factor)",
-    "MultiStepLR": "mm.optim.schedules.MultiStep",
-    "ExponentialLR": "mm.optim.schedules.Exponential(rate, factor)",
-    "PolynomialLR": "mm.optim.schedules.Polynomial",
-    "CosineAnnealingLR": "mm.optim.schedules.Cosine(rate, steps)",
-    "CosineAnnealingWarmRestarts": "mm.optim.schedules.Cosine(rate, steps, restarts=True)",
-    "CosineDecay": "mm.optim.schedules.Cosine(rate, steps)",
-    "ExponentialDecay": "mm.optim.schedules.Exponential(rate, factor)",
-    "LinearLR": "mm.optim.schedules.WarmUp(after, steps)",
-    "OneCycleLR": "mm.optim.schedules.OneCycle",
-    "ReduceLROnPlateau": "mm.optim.schedules.Plateau",
-    "LambdaLR": "a function of the step as the learning rate",
-}
-"""Names that are missing in `mm.optim.schedules`."""
 
 _GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
 
@@ -359,6 +245,21 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "int": "x.astype(mm.int32)",
     "bool": "x.astype(mm.bool)",
     "type": "x.astype(dtype)",
+    "type_as": "x.astype(y.dtype)",
+    "new_zeros": "mm.zeros(shape, x.dtype)",
+    "new_ones": "mm.ones(shape, x.dtype)",
+    "new_full": "mm.full(shape, value, x.dtype)",
+    "new_empty": "mm.empty(shape, x.dtype)",
+    "new_tensor": "mm.asarray(values, x.dtype)",
+    "element_size": "x.itemsize",
+    "ndimension": "x.ndim",
+    "stride": STRIDED,
+    "unfold": "mm.lib.stride_tricks.sliding_window_view(x, size, axis)[..., ::step, :]",
+    "is_cuda": "mm.init(device=…) to choose the device of all arrays, once",
+    "is_contiguous": "x; there is no order in memory to change",
+    "retain_grad": "mm.grad(loss, x), which returns the gradient",
+    "register_hook": "mm.custom_gradient, for a function that changes a gradient",
+    "to_sparse": "x; there are no sparse arrays",
     "norm": "mm.linalg.norm(x)",
     "add_": "x += y",
     "sub_": "x -= y",
@@ -367,6 +268,14 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "zero_": "x[...] = 0",
     "fill_": "x[...] = value",
     "copy_": "x[...] = y",
+    "pow_": "x **= y",
+    "masked_fill_": "x[mask] = value",
+    "index_add_": "mm.add.at(x, i, values)",
+    **dict.fromkeys(("index_fill_", "index_put_", "index_copy_"), "x[i] = values"),
+    "uniform_": "x[...] = mm.random.uniform(low, high, shape=x.shape)",
+    "normal_": "x[...] = mm.random.normal(mean, std, shape=x.shape)",
+    "t_": "x = x.T; views of x keep its shape",
+    **dict.fromkeys(("squeeze_", "unsqueeze_"), "x = mm.reshape(x, shape)"),
     "clamp": "mm.clip(x, low, high)",
     "clamp_": "x[...] = mm.clip(x, low, high)",
     "masked_fill": "mm.where(mask, value, x)",
@@ -392,48 +301,6 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "set": "x[...] = value, or v.assign(value) of a variable",
 }
 """Attributes that arrays lack."""
-
-
-_TYPES = "module.astype(dtype), or mm.set_default_dtype(dtype) before it is built"
-_HOOK = "a class with a __call__ of its own that calls the layer"
-MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
-    "register_buffer": "self.name = mm.nn.Buffer(value)",
-    "register_parameter": "self.name = mm.nn.Parameter(value)",
-    "register_module": "self.name = module",
-    "add_module": "self.name = module",
-    "register_forward_hook": _HOOK,
-    "register_forward_pre_hook": _HOOK,
-    "forward": "__call__",
-    "to": f"{_TYPES}; the device is chosen once, by mm.init(device=…)",
-    "cuda": 'mm.init(device="cuda"), once; variables are stored by the workers',
-    "cpu": "p.numpy() for the values of a parameter in this process",
-    "float": _TYPES,
-    "double": _TYPES,
-    "half": _TYPES,
-    "bfloat16": _TYPES,
-    "children": "module.modules(), which also has the modules in modules",
-    "named_children": "module.named_modules(), which also has the modules in modules",
-    "get_submodule": "dict(module.named_modules())[path]",
-    "get_parameter": "dict(module.named_parameters())[path]",
-    "zero_grad": "mm.grad(loss, parameters), which returns new gradients in each call",
-    "requires_grad_": "module.freeze() or module.unfreeze()",
-    "share_memory": "mm.init(workers=n)",
-}
-"""Attributes that modules lack."""
-
-NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = {
-    **MODULE_ATTRIBUTES,
-    "compile": "mm.nn.NeuralNetwork(layers, loss=…, optimizer=…)",
-    "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.parallel.CompiledStep",
-    "add": "mm.nn.NeuralNetwork([layer, …]), with all layers",
-    "weights": "net.module.parameters()",
-    "trainable_variables": "net.module.trainable()",
-    "get_weights": "net.module.state_dict()",
-    "set_weights": "net.module.load_state_dict(state)",
-    "load_weights": "net.load(path)",
-    "save_weights": "net.save(path)",
-}
-"""Attributes that networks lack: those of modules, and Keras's."""
 
 VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",

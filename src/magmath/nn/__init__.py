@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.core.foreign_names import NN_NAMES, hint, missing_in_module
+from magmath.core.foreign_names import hint, missing_in_module
+from magmath.core.foreign_network_names import NN_NAMES
 from magmath.nn import functional, initializers, layers, losses, metrics, zoo
 from magmath.nn.layers import *  # noqa: F403
 from magmath.nn.losses import (

@@ -15,7 +15,7 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
-from magmath.core import foreign_names
+from magmath.core import foreign_names, foreign_network_names
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError
@@ -271,5 +271,5 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = numbered(
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.FUNCTIONAL_NAMES, name)
+        hint = foreign_names.hint(foreign_network_names.FUNCTIONAL_NAMES, name)
         raise foreign_names.missing_in_module("magmath.nn.functional", __all__, name, hint)

@@ -21,7 +21,8 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import depend_on_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
-from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, is_of_package, missing_attribute
+from magmath.core.foreign_names import hint, is_of_package, missing_attribute
+from magmath.core.foreign_network_names import MODULE_ATTRIBUTES
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures

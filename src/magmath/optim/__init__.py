@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from magmath.core import foreign_names
+from magmath.core import foreign_names, foreign_network_names
 from magmath.optim import schedules
 from magmath.optim.adadelta import Adadelta
 from magmath.optim.adagrad import Adagrad
@@ -53,5 +53,5 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.OPTIM_NAMES, name)
+        hint = foreign_names.hint(foreign_network_names.OPTIM_NAMES, name)
         raise foreign_names.missing_in_module("magmath.optim", __all__, name, hint)

@@ -24,7 +24,8 @@ from magmath.autodiff import is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_keywords import check_assigned_name
-from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
+from magmath.core.foreign_names import hint
+from magmath.core.foreign_network_names import OPTIMIZER_ATTRIBUTES
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number

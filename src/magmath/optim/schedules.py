@@ -27,7 +27,7 @@ from typing import (
     runtime_checkable,
 )
 
-from magmath.core import foreign_names
+from magmath.core import foreign_names, foreign_network_names
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.monitored_figure import monitored_figure
 from magmath.core.real_numbers import require_number
@@ -377,5 +377,5 @@ def after_warm_up(rate: object) -> object:
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.SCHEDULE_NAMES, name)
+        hint = foreign_names.hint(foreign_network_names.SCHEDULE_NAMES, name)
         raise foreign_names.missing_in_module("magmath.optim.schedules", __all__, name, hint)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, final
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
-from magmath.core.foreign_names import NETWORK_ATTRIBUTES, hint, missing_attribute
+from magmath.core.foreign_names import hint, missing_attribute
+from magmath.core.foreign_network_names import NETWORK_ATTRIBUTES
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from magmath import optim
-from magmath.core.foreign_names import OPTIM_NAMES, is_of_package
+from magmath.core.foreign_names import is_of_package
+from magmath.core.foreign_network_names import OPTIM_NAMES
 from magmath.errors import OptionError
 from magmath.optim import OPTIMIZERS, Optimizer
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.arrays.array import Array
-from magmath.core.foreign_names import LOSS_NAMES
+from magmath.core.foreign_network_names import LOSS_NAMES
 from magmath.errors import OptionError
 from magmath.nn.losses.binary_losses import binary_cross_entropy, binary_cross_entropy_with_logits
 from magmath.nn.losses.class_losses import cross_entropy, hinge
