@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from magmath.core.dtypes import compute_dtype
 from magmath.graph import Node
 from magmath.graph.operation import Gradients, Vjp
@@ -167,14 +169,21 @@ def logaddexp_vjp(node: Node, g: Node) -> Gradients:
     They do not read the result, so a gradient alone computes no logarithm. The difference of equal
     infinities is 0: the logarithm of 0 + 0 has gradients, which are multiplied by 0 later.
     """
-    x, y = node.inputs
-    are_infinite = call("logical_and", call("equal", x, y), call("isinf", x))
-    difference = where(are_infinite, constant_like(0, x), x - y)
-    return g * _logistic(difference), g * _logistic(-difference)
+    x, y = [_finite(source) for source in node.inputs]
+    difference = x - y
+    return g * astype(_logistic(difference), g.dtype), g * astype(_logistic(-difference), g.dtype)
+
+
+def _finite(x: Node) -> Node:
+    """Return x, in the type that computes with its type, with the largest number for infinity."""
+    wide = astype(x, compute_dtype(x.dtype))
+    limit = float(np.finfo(wide.dtype.name).max)
+    above = call("clamp_min", wide, constant_like(-limit, wide))
+    return call("clamp_max", above, constant_like(limit, wide))
 
 
 def _logistic(x: Node) -> Node:
-    """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
-    wide = astype(x, compute_dtype(x.dtype))
-    max_exponent = constant_like(_MAX_EXPONENT[wide.dtype.name], wide)
-    return astype(1 / (1 + call("exp", call("minimum", -wide, max_exponent))), x.dtype)
+    """Return 1 / (1 + exp(-x)), in float32 or float64. The exponential is finite, so that all
+    derivatives are."""
+    max_exponent = constant_like(_MAX_EXPONENT[x.dtype.name], x)
+    return 1 / (1 + call("exp", call("minimum", -x, max_exponent)))
