@@ -87,7 +87,7 @@ class Optimizer(metaclass=KeywordHints):
                   all variables and workers, is at most clip_norm
     groups        other settings for some variables, by a pattern of their names or, in `fit`, of
                   their paths, such as `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that
-                  matches is used. One that matches none is an error in `fit`, elsewhere a warning
+                  matches is used
 
     The rate is a scalar of the program, so changing it does not recompile, except functions that
     read an attribute `learning_rate` themselves. The other settings cannot change, nor can
@@ -393,7 +393,6 @@ class Optimizer(metaclass=KeywordHints):
         self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None
     ) -> None:
         variables, nodes = list(gradients), [gradient.node for gradient in gradients.values()]
-        self._groups.warn_of_unmatched(variables)
         self.assign_next_values(variables, nodes, self.rates_of_update(variables), loss_scale)
 
     def assign_next_values(
@@ -466,7 +465,6 @@ class Optimizer(metaclass=KeywordHints):
                 "minimize: returns a number, which does not exist while a compiled function is "
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
-        self._groups.warn_of_unmatched(variables)
         if any(map(callable, self.learning_rates)):
             first = self.steps
             rates, steps_per_rate = [self.rates(first + i) for i in range(steps)], 1

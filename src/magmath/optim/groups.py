@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, final
 from weakref import ref
 
 from magmath.arrays.variables.variable import Variable
-from magmath.engine.user_line import warn_user
 from magmath.errors import OptionError, StateError
 from magmath.optim.rates import LearningRate
 
@@ -104,7 +103,6 @@ class Groups(Generic[GroupRule]):
 
     def __init__(self, optimizer: GroupRule) -> None:
         self._patterns = list(optimizer.groups)
-        self._has_compared = False
         self._optimizer = ref(optimizer)
         self._others: list[GroupRule] = []
         self._paths: dict[int, tuple[ref[Variable], set[str]]] = {}
@@ -143,18 +141,6 @@ class Groups(Generic[GroupRule]):
                 paths = ", ".join([path for path, _ in parameters])
                 raise OptionError(
                     f"groups: no parameter matches {pattern!r}; the names are {paths}"
-                )
-
-    def warn_of_unmatched(self, variables: Sequence[Variable]) -> None:
-        """Warn, the first time, of each pattern that matches none of the variables of a step."""
-        if self._has_compared or not self._patterns:
-            return
-        self._has_compared = True
-        for pattern in self._patterns:
-            if not any(_is_match(self._names_of(v), pattern) for v in variables):
-                warn_user(
-                    f"groups: no variable of the step matches {pattern!r}; the names are "
-                    f"{', '.join([v.name for v in variables])}"
                 )
 
     def index(self, v: Variable) -> int:
