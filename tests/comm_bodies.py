@@ -321,16 +321,17 @@ def windows_past_the_cache(comm: Communicator) -> None:
         parts = [contribution(torch.float64, size * count, r, count) for r in range(size)]
         tensor = window[: size * count * 8].view(torch.float64)
         tensor.copy_(parts[comm.rank])
-        whole, own = torch.empty_like(tensor), torch.empty(count, dtype=torch.float64)
+        total = whole(torch.float64, size * count, size, count, "sum")
+        gathered, own = torch.empty_like(tensor), torch.empty(count, dtype=torch.float64)
         block = slice(comm.rank * count, (comm.rank + 1) * count)
-        comm.all_to_all(whole, tensor)
-        same(whole, torch.cat([part[block] for part in parts]))
+        comm.all_to_all(gathered, tensor)
+        same(gathered, torch.cat([part[block] for part in parts]))
         comm.reduce_scatter(own, tensor)
-        same(own, reduced([part[block] for part in parts], "sum"))
-        comm.allgather(whole, tensor[block])
-        same(whole, torch.cat([p[r * count : (r + 1) * count] for r, p in enumerate(parts)]))
+        same(own, total[block])
+        comm.allgather(gathered, tensor[block])
+        same(gathered, torch.cat([p[r * count : (r + 1) * count] for r, p in enumerate(parts)]))
         comm.allreduce(tensor)
-        same(tensor, reduced(parts, "sum"))
+        same(tensor, total)
 
 
 def late_ranks(comm: Communicator) -> None:

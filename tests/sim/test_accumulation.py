@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -49,8 +50,14 @@ def explained(strategy: Any) -> Any:
     return net.explain()
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("shared", 3)])
+@pytest.mark.parametrize(
+    ("kind", "workers", "name"),
+    [
+        *[("shared", 3, name) for name in FORMS],
+        *[("shared", 2, name) for name in ("data", "auto")],
+        *[("inline", 1, name) for name in ("data", "auto")],
+    ],
+)
 def test_parts_need_the_memory_of_one_part_and_one_exchange(
     kind: str, workers: int, name: str
 ) -> None:
@@ -77,8 +84,16 @@ def plain() -> list[nn.Module]:
     return [nn.Dense(16, activation="tanh"), nn.Dense(5)]
 
 
+@cache
+def of_whole_batches() -> tuple[list[float], dict[str, Any]]:
+    """The losses and parameters of one worker."""
+    with current("inline"):
+        one = trained("data", plain, 50, 20)
+        return one.history.step_losses, {name: v.numpy() for name, v in one.parameters.items()}
+
+
 @given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_parts_train_as_the_whole_batch_does(data: st.DataObject) -> None:
     parts = data.draw(st.integers(2, 9), "parts")
     workers = data.draw(st.integers(1, 4), "workers")
@@ -89,12 +104,10 @@ def test_parts_train_as_the_whole_batch_does(data: st.DataObject) -> None:
         Hybrid({"0": "output", "1": "input"}, accumulate=parts),
     ]  # fmt: skip
     strategy = data.draw(st.sampled_from(forms), "strategy")
-    with current("inline"):
-        one = trained("data", plain, 50, 20)
-        expected = {name: v.numpy() for name, v in one.parameters.items()}
+    losses, expected = of_whole_batches()
     with current(kind, workers):
         net = trained(strategy, plain, 50, 20)
-        np.testing.assert_allclose(net.history.step_losses, one.history.step_losses, rtol=1e-4)
+        np.testing.assert_allclose(net.history.step_losses, losses, rtol=1e-4)
         for name, v in net.parameters.items():
             np.testing.assert_allclose(v.numpy(), expected[name], rtol=1e-3, atol=1e-5)
 
@@ -145,9 +158,14 @@ PENALIZED = ["ignored", "at least one", "mean", "plain sum", "twice a mean", "me
 
 
 @pytest.mark.parametrize(
-    ("name", "penalty"), [*[(x, 0.0) for x in LOSSES], *[(x, 0.1) for x in PENALIZED]]
+    ("kind", "workers", "name", "penalty"),
+    [
+        *[("inline", 1, name, 0.0) for name in LOSSES],
+        *[("inline", 1, name, 0.1) for name in PENALIZED],
+        *[("shared", 2, name, 0.0) for name in ("masked", "sequences", "transposed", "sum")],
+        *[("shared", 2, name, 0.1) for name in PENALIZED[:3]],
+    ],
 )
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 def test_losses_of_other_weights_than_samples(
     kind: str, workers: int, name: str, penalty: float
 ) -> None:
@@ -233,8 +251,10 @@ def test_losses_that_are_no_sums_over_the_samples_are_told_of(name: str) -> None
     np.testing.assert_allclose(history.step_losses, [expected], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
-@pytest.mark.parametrize("last", range(2, 8))
+@pytest.mark.parametrize(
+    ("kind", "workers", "last"),
+    [*[("inline", 1, last) for last in range(2, 8)], *[("shared", 2, last) for last in (2, 5)]],
+)
 def test_small_last_batches_have_fewer_parts(kind: str, workers: int, last: int) -> None:
     """Batch normalization needs two samples, so the parts of a batch have two or more."""
 

@@ -33,7 +33,7 @@ from magmath.program.instructions import Program
 DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(70, 6))
 Y = X @ DRAW.normal(size=(6, 2)) + 0.1 * DRAW.normal(size=(70, 2))
-POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 4), ("hosts", 3)]
+POOLS = [("inline", 1), ("shared", 3), ("messages", 4), ("hosts", 3)]
 RATE = 0.05
 
 

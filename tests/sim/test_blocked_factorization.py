@@ -28,7 +28,7 @@ from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, norm
 from operation_bodies import check_any_layout
 from operation_table import FOLDED, ROWS, cases
 
-POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4)]
+POOLS = [("shared", 2), ("shared", 3), ("messages", 4)]
 
 
 @pytest.fixture(params=POOLS, ids=[f"{kind}-{workers}" for kind, workers in POOLS])

@@ -70,8 +70,14 @@ def alone() -> dict[str, Any]:
         return {rule: trained("data", rule) for rule in ("momentum", "adam")}
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
-@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize(
+    ("kind", "workers", "exchange"),
+    [
+        *[(kind, n, exchange) for kind, n in POOLS[:2] for exchange in EXCHANGES],
+        *[("messages", 4, exchange) for exchange in ("tree", "sharded")],
+        *[("hosts", 4, exchange) for exchange in ("allreduce", "ring", "parameter-server")],
+    ],
+)
 def test_equals_one_worker(kind: str, workers: int, exchange: str, alone: dict[str, Any]) -> None:
     """With running statistics, dropout, and shards of unequal sizes, which weigh by samples."""
     rule = "adam" if workers == 3 else "momentum"
@@ -79,8 +85,15 @@ def test_equals_one_worker(kind: str, workers: int, exchange: str, alone: dict[s
         check(trained(exchange, rule), alone[rule], 1e-8)
 
 
-@pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
-@pytest.mark.parametrize("messages", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "workers", "messages"),
+    [
+        ("shared", 2, "float16"),
+        ("shared", 2, "bfloat16"),
+        ("messages", 3, "float32"),
+        ("messages", 3, "float16"),
+    ],
+)
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_half_messages_are_close(
     kind: str, workers: int, exchange: str, messages: str, alone: dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
@@ -332,6 +332,7 @@ FUNCTIONS_OF_TWO: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS_OF_TWO)
+@settings(max_examples=12)
 @given(pairs=st.lists(st.sampled_from([(0, 0), (0, 1), (1, 0), (1, 1)]), min_size=4, max_size=8))
 def test_one_array_in_two_places_is_another_form(name: str, pairs: list[tuple[int, int]]) -> None:
     """A call with the same array twice is not repeated for two arrays, nor the reverse."""
@@ -364,6 +365,7 @@ def _combine(name: str, x: Any, number: Any, is_reversed: bool) -> Any:
 
 
 @pytest.mark.parametrize("name", _OPERATIONS)
+@settings(max_examples=12)
 @given(
     dtype=st.sampled_from(_TYPES),
     numbers=st.lists(_NUMBERS, min_size=CALLS, max_size=2 * CALLS),

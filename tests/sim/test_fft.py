@@ -26,7 +26,7 @@ from magmath.passes.plan_decisions import PlacementList
 from operation_bodies import leaf, placements
 
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
+many = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=phases)
 
 POOLS = [("inline", 1), ("shared", 2), ("shared", 4), ("messages", 3)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])

@@ -25,10 +25,14 @@ def _close(actual: Any, wanted: torch.Tensor, what: str = "") -> None:
     np.testing.assert_allclose(actual, wanted.detach().numpy(), rtol=1e-9, atol=1e-10, err_msg=what)
 
 
-@KINDS
 @pytest.mark.parametrize(
-    ("space", "mode"),
-    [(2, "bilinear"), (3, "bilinear"), (2, "nearest"), (3, "nearest"), (2, "bicubic")],
+    ("kind", "workers", "space", "mode"),
+    [
+        *[("inline", 1, space, mode) for space in (2, 3) for mode in ("bilinear", "nearest")],
+        ("inline", 1, 2, "bicubic"),
+        *[("shared", 3, 2, "bilinear"), ("shared", 3, 3, "nearest")],
+        *[("messages", 2, 3, "bilinear"), ("messages", 2, 2, "bicubic")],
+    ],
 )
 def test_sampled_images_and_gradients(kind: str, workers: int, space: int, mode: str) -> None:
     random = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from torch_counterparts import Counterpart
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
-BATCH, EPOCHS = 40, 3
+BATCH, EPOCHS = 40, 2
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from magmath.errors import MagmathError
 from magmath.nn import functional as F
 from operation_bodies import leaf, placements
 
-POOLS = [("inline", 1), ("shared", 2), ("messages", 3), ("shared", 4)]
+POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
 few = settings(
     max_examples=3,

@@ -149,7 +149,7 @@ def test_layers_are_divided_along_their_outputs_or_inputs(name: str, option: str
         one = trained(make, shape, ModelParallel(option))
         expected = {path: v.numpy() for path, v in one.parameters.items()}
         losses = one.history.step_losses
-    for kind, workers in (("shared", 2), ("messages", 3), ("shared", 4)):
+    for kind, workers in (("shared", 2), ("messages", 3)):
         with current(kind, workers):
             net = trained(make, shape, ModelParallel(option))
             np.testing.assert_allclose(net.history.step_losses, losses, rtol=1e-9)

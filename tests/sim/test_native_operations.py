@@ -123,9 +123,9 @@ def test_long_reductions_are_accurate(
         ((70, 1, 80, 1), (0, 1)), ((70, 1, 80, 1), (2,)), ((30, 4, 70), (0, 1, 2)), ((5,), ()),
     ]:  # fmt: skip
         x = (0.1 + 1e-3 * random.random(shape)).astype(np.float32)
-        for keepdims in (False, True):
-            cases.append((name, Case((torch.from_numpy(x),), {"axis": axis, "keepdims": keepdims})))
-            expected.append(getattr(np, name)(x.astype(float), axis=axis, keepdims=keepdims))
+        keepdims = len(cases) % 2 == 1
+        cases.append((name, Case((torch.from_numpy(x),), {"axis": axis, "keepdims": keepdims})))
+        expected.append(getattr(np, name)(x.astype(float), axis=axis, keepdims=keepdims))
     use_native_code(monkeypatch, only(0))
     for result, known in zip(run_natively(engine, cases), expected, strict=True):
         np.testing.assert_allclose(result.numpy(), known, rtol=1e-6)

@@ -133,7 +133,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
     pool = start("inline", 1)
     engine = Engine(pool)
     try:
-        for size in (1, 2, 7, 33, 9000):
+        for size in (1, 7, 33, 9000):
             cases = elementwise_cases(dtype, size)
             if size == 7:
                 draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
@@ -201,7 +201,7 @@ def _random_step(choice: random.Random, ndim: int, n: int) -> Callable[[Any, Any
     return step
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("pool", POOLS, ids=POOL_NAMES)
 @pytest.mark.timeout(300)
 def test_random_programs_agree_with_numpy_in_every_run(

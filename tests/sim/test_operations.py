@@ -31,8 +31,8 @@ POOLS += [("shared", 1)]
 # A failure may cost a pool, so failing examples of those tests are shown as they were found.
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
 many = settings(max_examples=20, suppress_health_check=list(HealthCheck), phases=phases)
-few = settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=phases)
-some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=3, suppress_health_check=list(HealthCheck), phases=phases)
+some = settings(max_examples=6, suppress_health_check=list(HealthCheck))
 
 
 def test_every_operation_has_a_row() -> None:
@@ -62,13 +62,14 @@ def test_every_operation_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("name", "dtype"), [(name, dtype) for name, row in TABLE.items() for dtype in row.dtypes]
 )
-@given(data=st.data())
-@few
-def test_one_worker_agrees_with_numpy(name: str, dtype: str, data: st.DataObject) -> None:
+@given(data=st.data(), kind=st.sampled_from(["inline", "planned"]))
+@settings(few, max_examples=4)
+def test_one_worker_agrees_with_numpy(
+    name: str, dtype: str, kind: str, data: st.DataObject
+) -> None:
     case = data.draw(cases(TABLE[name], dtype))
-    for kind in ("inline", "planned"):
-        result = bodies.computed(engine_of(kind), name, case)
-        bodies.check_close(result, bodies.reference(name, case), (name, case))
+    result = bodies.computed(engine_of(kind), name, case)
+    bodies.check_close(result, bodies.reference(name, case), (name, kind, case))
 
 
 # Types are checked where the user's line is; what only passes make is not checked again.
@@ -148,7 +149,8 @@ def test_kernels_compute_in_place(name: str, dtype: str, data: st.DataObject) ->
 @few
 def test_deterministic_pools_agree_bit_for_bit(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(TABLE[name]))
-    engines = [engine_of("exact", workers) for workers in (1, 2, 3, 4)]
+    other = data.draw(st.sampled_from([2, 4]))
+    engines = [engine_of("exact", workers) for workers in (1, 3, other)]
     bodies.check_exact(engines, name, case, data)
 
 
@@ -174,7 +176,7 @@ def test_deterministic_complex_arithmetic_agrees_bit_for_bit(
 
 
 @given(data=st.data())
-@many
+@settings(many, max_examples=8)
 def test_deterministic_sums_agree_bit_for_bit(data: st.DataObject) -> None:
     """Long sums of numbers that do not add exactly, where another order would show."""
     m, k, n = (data.draw(st.integers(1, 100)) for _ in range(3))
@@ -205,11 +207,10 @@ def test_redistribution_keeps_the_values(kind: str, workers: int, data: st.DataO
 
 
 @pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("kind", ["shared", "messages"])
 @given(data=st.data())
-@settings(few, max_examples=10)
-def test_any_layout_gives_the_same(name: str, kind: str, data: st.DataObject) -> None:
-    workers = data.draw(st.sampled_from([n for known, n in POOLS if known == kind]))
+@settings(few, max_examples=8)
+def test_any_layout_gives_the_same(name: str, data: st.DataObject) -> None:
+    kind, workers = data.draw(st.sampled_from(POOLS))
     case = data.draw(cases(TABLE[name]))
     bodies.check_any_layout(engine_of(kind, workers), name, case, data)
 
@@ -312,10 +313,10 @@ def test_cotangents_reach_no_other_elements(name: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("name", SMOOTH)
-@pytest.mark.parametrize("kind", ["shared", "messages"])
 @given(data=st.data())
-@few
-def test_gradient_in_any_layout_gives_the_same(name: str, kind: str, data: st.DataObject) -> None:
+@settings(few, max_examples=4)
+def test_gradient_in_any_layout_gives_the_same(name: str, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["shared", "messages"]))
     case = data.draw(cases(SMOOTH[name], smooth=True))
     one = engine_of("inline")
     slopes = SMOOTH[name].slopes

@@ -19,7 +19,7 @@ from magmath.ops.product import gemm
 from operation_bodies import leaf, placements
 
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=phases)
+some = settings(max_examples=10, suppress_health_check=list(HealthCheck), phases=phases)
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3), ("shared", 4), ("messages", 7)]
 on_pools = pytest.mark.parametrize(("kind", "workers"), POOLS)
 

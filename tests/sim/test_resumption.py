@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-@settings(max_examples=24, phases=[Phase.explicit, Phase.generate])  # shrinking takes minutes
+@settings(max_examples=14, phases=[Phase.explicit, Phase.generate])  # shrinking takes minutes
 @given(
     rate=st.sampled_from(sorted(RATES)),
     callbacks=st.lists(st.sampled_from(sorted(CALLBACKS)), unique=True, max_size=3),

@@ -26,7 +26,7 @@ from magmath.passes.place import place
 from operation_bodies import leaf, placements
 
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
-many = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=phases)
+many = settings(max_examples=20, suppress_health_check=list(HealthCheck), phases=phases)
 POOLS = [("inline", 1), ("shared", 3), ("messages", 2)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
 EXACT = ["int32", "int64", "uint8"]

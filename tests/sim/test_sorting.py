@@ -29,7 +29,7 @@ from operation_table import BOOL, REAL, Case
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4), ("shared", 7)]
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
-some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
+some = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=phases)
 
 
 def together(kind: str, workers: int) -> Engine:

@@ -386,8 +386,7 @@ def divided_loops(divides: bool) -> Iterator[None]:
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 @pytest.mark.parametrize("how", [raise_error, fail, press_ctrl_c])
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize("divides", [False, True])
+@pytest.mark.parametrize(("divides", "alone"), [(False, False), (True, False), (True, True)])
 def test_an_interrupted_epoch_counts_its_steps(
     divides: bool, alone: bool, how: Callable[[], object], kind: str, workers: int
 ) -> None:

@@ -30,7 +30,7 @@ from operation_bodies import applied, leaf
 from operation_table import ROWS, cases
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 3), ("exact", 2)]
-some = settings(max_examples=6)
+some = settings(max_examples=4)
 
 
 def counting(rank: int, size: int, shares_memory: bool) -> CountingCommunicator:

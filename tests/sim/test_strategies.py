@@ -65,7 +65,7 @@ def check_equal(actual: tuple[list[float], Any], expected: tuple[list[float], An
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
 @given(data=st.data())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_samples_weigh_equally(workers: int, data: st.DataObject) -> None:
     """Also if the shares of the workers, or the last batch, are smaller, or empty."""
     samples = data.draw(st.integers(1, 30), "samples")
@@ -81,10 +81,12 @@ def test_samples_weigh_equally(workers: int, data: st.DataObject) -> None:
 # bits ---------------------------------------------------------------------------------------------
 
 EXACT = [
-    ("data", (1, 2, 3, 4, 8)),
-    ("sharded", (1, 2, 3, 4, 8)),
-    *[(name, (1, 3, 8)) for name in ("ring", "tree", "parameter-server")],
-    (DataParallel(accumulate=3), (1, 4)),
+    ("data", (1, 2, 3, 8)),
+    ("sharded", (1, 3, 4)),
+    ("ring", (1, 3)),
+    ("tree", (1, 3, 8)),
+    ("parameter-server", (1, 3)),
+    (DataParallel(accumulate=3), (1, 3)),
     (DataParallel("sharded", messages="bfloat16"), (1, 3)),
     (DataParallel(messages="1-bit"), (1, 2)),
     (Asynchronous(2, schedule=[0, 2, 1]), (1, 3)),

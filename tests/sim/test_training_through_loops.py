@@ -30,15 +30,31 @@ DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(SAMPLES, LENGTH, WIDTH))
 Y = DRAW.integers(0, 2, SAMPLES)
 WEIGHT = DRAW.normal(size=(WIDTH, WIDTH))
-STRATEGIES_OF_STEPS = [
-    *[name for name in STRATEGIES if name != "asynchronous"],
-    Auto(accumulate=2),
-    DataParallel("ring", accumulate=2),
-    DataParallel(messages="1-bit"),
-    WeightAveraging(2, every=2),
-    Asynchronous(2, schedule=[0, 1]),
+INLINE, SHARED, MESSAGES = ("inline", 1), ("shared", 2), ("messages", 3)
+NAMED: dict[str, list[tuple[str, int]]] = {
+    "data": [INLINE, SHARED, MESSAGES],
+    "auto": [INLINE, SHARED],
+    "sharded": [SHARED, MESSAGES],
+    "model": [SHARED, MESSAGES],
+    "model-input": [MESSAGES],
+    "allreduce": [SHARED],
+    "ring": [MESSAGES],
+    "tree": [SHARED],
+    "parameter-server": [MESSAGES],
+}
+"""Pools of the strategies that give the numbers of one worker."""
+OF_PARTS = [
+    (Auto(accumulate=2), INLINE),
+    (Auto(accumulate=2), SHARED),
+    (DataParallel("ring", accumulate=2), MESSAGES),
 ]
-POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+"""They give the numbers of one worker that accumulates the gradients of as many parts."""
+OTHERS = [
+    (DataParallel(messages="1-bit"), MESSAGES),
+    (WeightAveraging(2, every=2), INLINE),
+    (WeightAveraging(2, every=2), SHARED),
+    (Asynchronous(2, schedule=[0, 1]), MESSAGES),
+]
 
 
 @contextmanager
@@ -122,18 +138,42 @@ def batch_of(strategy: Any) -> int:
     return 4 if isinstance(strategy, WeightAveraging) else 8
 
 
-@pytest.mark.parametrize("pool", POOLS, ids=str)
-@pytest.mark.parametrize("strategy", STRATEGIES_OF_STEPS, ids=str)
-def test_fit_through_loops_equals_fit_of_unrolled_loops(strategy: Any, pool: Any) -> None:
-    """The named strategies give the numbers of one worker."""
-    is_named = isinstance(strategy, str)
-    expected = unrolled("data", POOLS[0]) if is_named else unrolled(strategy, pool)
+def check_fit(strategy: Any, pool: Any, expected: list[Any]) -> None:
     with current(*pool), limits(-1):
         check_equal(fitted(strategy, batch_of(strategy)), expected)
 
 
-@pytest.mark.parametrize("pool", POOLS, ids=str)
-@pytest.mark.parametrize("strategy", ["auto", "sharded", WeightAveraging(2, every=2)], ids=str)
+@pytest.mark.parametrize(
+    ("strategy", "pool"), [(name, pool) for name in NAMED for pool in NAMED[name]], ids=str
+)
+def test_named_strategies_through_loops_equal_one_worker(strategy: str, pool: Any) -> None:
+    check_fit(strategy, pool, unrolled("data", INLINE))
+
+
+def test_every_named_strategy_is_compared() -> None:
+    assert set(NAMED) == set(STRATEGIES) - {"asynchronous"}
+
+
+@pytest.mark.parametrize(("strategy", "pool"), OF_PARTS, ids=str)
+def test_accumulation_through_loops_equals_one_worker(strategy: Any, pool: Any) -> None:
+    check_fit(strategy, pool, unrolled(OF_PARTS[0][0], INLINE))
+
+
+@pytest.mark.parametrize(("strategy", "pool"), OTHERS, ids=str)
+def test_fit_through_loops_equals_fit_of_unrolled_loops(strategy: Any, pool: Any) -> None:
+    check_fit(strategy, pool, unrolled(strategy, pool))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "pool"),
+    [
+        ("auto", INLINE),
+        ("auto", SHARED),
+        ("sharded", MESSAGES),
+        (WeightAveraging(2, every=2), MESSAGES),
+    ],
+    ids=str,
+)
 def test_compiled_steps_through_loops(strategy: Any, pool: Any) -> None:
     with current(*pool):
         with limits(10**9):

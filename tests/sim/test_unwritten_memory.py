@@ -61,7 +61,7 @@ def bits(result: list[Any]) -> list[bytes]:
 @pytest.mark.parametrize(("kind", "workers"), POOLS, ids=NAMES)
 def test_random_programs(kind: str, workers: int) -> None:
     """Run several times: later runs use the memory of earlier ones."""
-    for seed in range(3):
+    for seed in range(2):
         choice = Random(f"{kind} {workers} {seed}")
         program, names = random_program(choice)
         given = operands(seed, choice)
@@ -109,8 +109,11 @@ def trained(strategy: Any) -> list[bytes]:
 @pytest.mark.parametrize("strategy", TRAINED, ids=str)
 def test_strategies(strategy: Any) -> None:
     """Bit for bit: the same pool without filling selects the same kernels."""
-    choice = Random(str(strategy))
-    for kind in (choice.choice(["shared", "messages"]), "exact"):
+    choice, number = Random(str(strategy)), TRAINED.index(strategy)
+    kinds = ["shared", "messages", "exact"][number % 3 :][:1]
+    if strategy in ("data", "sharded") or not isinstance(strategy, str):
+        kinds = [choice.choice(["shared", "messages"]), "exact"]
+    for kind in kinds:
         workers = choice.choice([1, 2, 2, 3])
         with debugged("", kind, workers):
             expected = trained(strategy)
