@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -701,33 +702,50 @@ def main_on_hosts(mpi: Any, communicator: Communicator) -> None:
     communicator.close()
 
 
-def main() -> None:
+def main(partitions: list[str]) -> None:
     """Run every body on the communicators of mpiexec, with and without shared memory; print their
-    names."""
+    names.
+
+    Each of `partitions` divides ranks into groups: "1,3" into the first one and three others. Ranks
+    in no group wait.
+    """
     mpi = import_module("magmath.comm.mpi")  # only where mpiexec has started this
     communicator = mpi.world_communicator()
     if any(communicator.hosts):
         main_on_hosts(mpi, communicator)
         return
+    for partition in partitions:
+        sizes = [int(size) for size in partition.split(",")]
+        numbers = dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist()))
+        group = mpi.MPI.COMM_WORLD.Split(numbers.get(communicator.rank, mpi.MPI.UNDEFINED))
+        if communicator.rank in numbers:
+            main_on_group(mpi, group)
+        communicator.barrier()
+    communicator.close()
+
+
+def main_on_group(mpi: Any, group: Any) -> None:
+    """Run every body on the ranks of a communicator of MPI."""
+
+    def passed(shares_memory: bool, name: str) -> None:
+        if group.rank == 0:
+            print("passed", group.size, shares_memory, name, flush=True)
+
     for shares_memory in (True, False):
-        comm = mpi.MPICommunicator(mpi.MPI.COMM_WORLD, shares_memory)
+        comm = mpi.MPICommunicator(group, shares_memory)
         assert comm.shares_memory == shares_memory
         for body in bodies(shares_memory):
             body(comm)
             comm.barrier()
-            if comm.rank == 0:
-                print("passed", shares_memory, body.__name__, flush=True)
+            passed(shares_memory, body.__name__)
         comm.close()
-        make = partial(mpi.MPICommunicator, mpi.MPI.COMM_WORLD, shares_memory)
+        make = partial(mpi.MPICommunicator, group, shares_memory)
         for waking in (abort_wakes, failed_errand_wakes):
             waking(make)
-            if comm.rank == 0:
-                print("passed", shares_memory, waking.__name__, flush=True)
-    lost_window(mpi.MPICommunicator(mpi.MPI.COMM_WORLD))
-    if communicator.rank == 0:
-        print("passed True lost_window", flush=True)
-    communicator.close()
+            passed(shares_memory, waking.__name__)
+    lost_window(mpi.MPICommunicator(group))
+    passed(True, "lost_window")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

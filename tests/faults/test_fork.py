@@ -73,15 +73,20 @@ def run(script: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("before", ["work()", "mm.evaluate(x)", "pass"])
-def test_a_fork_computes_as_its_parent_does(before: str) -> None:
+def test_a_fork_computes_as_its_parent_does() -> None:
+    """Before its parent has computed anything, and after programs of one kind and of all kinds."""
     run(
         COMPUTING
-        + f"""
-{before}
-inner = in_fork(work)
-assert all(map(close, work(), inner)), inner
-assert all(map(close, work(), in_fork(lambda: in_fork(work)))), "a fork of a fork"
+        + """
+forks = [in_fork(work)]
+mm.evaluate(x)
+forks.append(in_fork(work))
+expected = work()
+forks.append(in_fork(work))
+forks.append(in_fork(lambda: in_fork(work)))  # a fork of a fork
+for inner in forks:
+    assert all(map(close, expected, inner)), (expected, inner)
+assert all(map(close, expected, work()))
 """
     )
 
@@ -157,11 +162,19 @@ def test_a_fork_that_exits_takes_nothing_with_it() -> None:
     )
 
 
-@pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec -n {n}", "threads"])
-def test_a_fork_cannot_reach_workers_and_may_start_others(launcher: str) -> None:
-    """The launcher decides whether they are reached by ipc, by tcp or by queues."""
+@pytest.mark.parametrize(
+    ("launcher", "workers", "own"),
+    [("mpiexec", 2, 1), ("mpiexec -n {n}", 1, 0), ("threads", 2, 0)],
+)
+def test_a_fork_cannot_reach_workers_and_may_start_others(
+    launcher: str, workers: int, own: int
+) -> None:
+    """The launcher decides whether they are reached by ipc, by tcp or by queues.
+
+    `own`: how many workers the fork starts, 0 for itself.
+    """
     run(
-        f"mm.init(2, device='cpu', threads=1, launcher={launcher!r})"
+        f"mm.init({workers}, device='cpu', threads=1, launcher={launcher!r})"
         + """
 x = mm.asarray(np.arange(12.0).reshape(4, 3), layout=mm.Layout.split(0))
 y = x + 1
@@ -174,35 +187,20 @@ for use in (lambda: float(mm.sum(x)), lambda: np.asarray(x), lambda: mm.evaluate
         assert isinstance(error, mm.errors.WorkerLost), error
         assert "this process is a fork" in str(error), error
 assert in_fork(lambda: repr(x)) == "<magmath.Array of shape (4, 3) float64: its pool is another process's>"
-
+"""
+        + f"""
 def own():
-    mm.init(0, device="cpu")
-    return float(mm.sum(mm.ones((600, 600)) @ mm.ones((600, 600))))
-
-assert in_fork(own) == 600.0**3
+    with mm.init({own}, device="cpu", threads=1) as pool:
+        return float(mm.sum(mm.ones((600, 600)) @ mm.ones((600, 600)))), pool.stats()[0]["pid"]
+"""
+        + """
+total, pid = in_fork(own)
+assert total == 600.0**3
+assert pid not in [worker["pid"] for worker in mm.pool().stats()]
 assert float(mm.sum(y)) == 78.0
 """
         + LEAVING.format(work="pass")
         + "assert float(mm.sum(y + x)) == 144.0"
-    )
-
-
-def test_a_fork_starts_workers_of_its_own() -> None:
-    run(
-        """
-mm.init(1, device="cpu", threads=1)
-x = mm.ones(3)
-mm.evaluate(x)
-
-def own():
-    with mm.init(1, device="cpu", threads=1) as pool:
-        return float(mm.sum(mm.ones(4))), pool.stats()[0]["pid"]
-
-total, pid = in_fork(own)
-assert total == 4.0
-assert pid != mm.pool().stats()[0]["pid"]
-assert float(mm.sum(x)) == 3.0
-"""
     )
 
 

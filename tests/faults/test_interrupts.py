@@ -24,7 +24,7 @@ from magmath.runtime import command_queue
 from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.messages import Define, Get
 
-INTERRUPTS = 250  # on each of the pools
+INTERRUPTS = 100  # on each of the pools
 
 
 class Trigger:

@@ -22,11 +22,16 @@ from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 N = 1_000_000  # an array of N² elements fits no machine
 
 
-@pytest.fixture(scope="module", params=[0, 2, 4])
+@pytest.fixture(
+    scope="module",
+    params=[(0, "mpiexec"), (2, "mpiexec"), (4, "threads")],
+    ids=lambda pool: f"{pool[0]}-{pool[1]}",
+)
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    workers, launcher = request.param
     with warnings.catch_warnings():  # more workers than processors
         warnings.simplefilter("ignore", RuntimeWarning)
-        started = mm.init(workers=request.param, device="cpu")
+        started = mm.init(workers, device="cpu", launcher=launcher)
     yield started.pool
     mm.shutdown()
 

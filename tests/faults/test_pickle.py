@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.pool import Pool as ProcessPool
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def bits(array: mm.Array) -> bytes:
 # Arrays and variables.
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_arrays_keep_type_bits_and_layout(data: st.DataObject, pool: str) -> None:
     workers = session.engine().pool.workers
@@ -241,11 +242,17 @@ def total(array: mm.Array, net: mm.nn.NeuralNetwork, x: Any) -> tuple[float, mm.
     return float(mm.sum(array)), net.predict(x)
 
 
-def test_other_processes_take_and_give_arrays(pool: str) -> None:
+@pytest.fixture(scope="module")
+def other() -> Iterator[ProcessPool]:
+    """Another process, with a pool of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as processes:
+        yield processes
+
+
+def test_other_processes_take_and_give_arrays(pool: str, other: ProcessPool) -> None:
     net, x, _ = network()
     array = mm.asarray(np.arange(6.0), layout=mm.Layout.split(0))
-    with multiprocessing.get_context("spawn").Pool(1) as others:
-        number, outputs = others.apply(total, (array, net, x))
+    number, outputs = other.apply(total, (array, net, x))
     assert number == 15.0
     np.testing.assert_allclose(np.asarray(outputs), np.asarray(net.predict(x)), rtol=1e-5)
 

@@ -121,35 +121,41 @@ def _trained(
     )
 
 
-@pytest.mark.parametrize(
-    ("strategy", "loss", "kills"),
-    [
-        (lambda: "data", Centred, (0, 2)),
-        (lambda: WeightAveraging(replicas=4, every=3), _by_name, (2,)),
-        (lambda: DataParallel(messages="1-bit"), _by_name, (1,)),
-    ],
-    ids=["data", "weight averaging", "one bit"],
-)
+DISTURBED: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[int, ...]]] = {
+    "data": (lambda: "data", Centred, (0, 2)),
+    "weight averaging": (lambda: WeightAveraging(replicas=4, every=3), _by_name, (2,)),
+    "one bit": (lambda: DataParallel(messages="1-bit"), _by_name, (1,)),
+}
+"""Strategies, losses, and the epochs at whose beginning a worker is killed."""
+
+
 def test_weights_are_those_of_an_undisturbed_run(
-    strategy: Callable[[], Any],
-    loss: Callable[[], Any],
-    kills: tuple[int, ...],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For losses before the first checkpoint and later, and for everything that is restored."""
-    history, weights = _undisturbed(tmp_path / "whole", strategy(), loss)
-    _start()
-    with caplog.at_level(logging.WARNING):
-        again, result, count = _trained(
-            tmp_path / "part", strategy(), *kills, restarts=len(kills), loss=loss
-        )
-    assert again.loss == history.loss
-    assert count == 4
-    for name, value in weights.items():
-        np.testing.assert_array_equal(result[name], value, err_msg=name)
-    assert caplog.text.count("was lost: Killed") == len(kills)
-    assert "training continues from the checkpoint with 2 workers" in caplog.text
+    """For losses before the first checkpoint and later, and for everything that is restored.
+
+    Each training begins with the workers that the one before has started. The block of a session
+    ends the pool that replaced its own.
+    """
+    undisturbed = {
+        name: _undisturbed(tmp_path / f"{name} whole", strategy(), loss)
+        for name, (strategy, loss, _) in DISTURBED.items()
+    }
+    with mm.init(2, device="cpu", threads=1, deterministic=True):
+        for name, (strategy, loss, kills) in DISTURBED.items():
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                history, weights, count = _trained(
+                    tmp_path / name, strategy(), *kills, restarts=len(kills), loss=loss
+                )
+            assert history.loss == undisturbed[name][0].loss, name
+            assert count == 4
+            for key, value in undisturbed[name][1].items():
+                np.testing.assert_array_equal(weights[key], value, err_msg=f"{name}: {key}")
+            assert caplog.text.count("was lost: Killed") == len(kills)
+            assert "training continues from the checkpoint with 2 workers" in caplog.text
+        pool = mm.pool()
+    assert pool.closed
 
 
 @pytest.mark.parametrize("strategy", ["data", "weight-averaging"])
@@ -177,7 +183,7 @@ def test_losses_beyond_the_number_of_restarts_are_errors(tmp_path: Path) -> None
     _start()
     with pytest.raises(WorkerLost, match="worker 1 on"):
         _trained(tmp_path, "data", 1)
-    _start()
+    mm.init(0, device="cpu")
     with pytest.raises(MagmathError, match="restarts= needs checkpoint="):
         mm.train.Trainer(mm.nn.Dense(4)).fit(X, Y, restarts=1)
 
@@ -189,13 +195,6 @@ def test_data_that_would_be_lost_are_refused(where: str, tmp_path: Path) -> None
     trainer = mm.train.Trainer(mm.nn.Dense(4))
     with pytest.raises(OptionError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
         trainer.fit(x, Y, validation=validation, checkpoint=tmp_path, restarts=1)
-
-
-def test_the_block_of_a_session_ends_the_pool_that_replaced_its_own(tmp_path: Path) -> None:
-    with mm.init(2, device="cpu", threads=1, deterministic=True):
-        _trained(tmp_path, "data", 1, restarts=1)
-        pool = mm.pool()
-    assert pool.closed
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -238,8 +237,7 @@ def test_a_loss_before_the_first_checkpoint_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the folder has the checkpoint of an earlier training."""
-    _start()
-    _trained(tmp_path, "data")
+    _undisturbed(tmp_path, "data")
     _start()
     monkeypatch.setattr("magmath.train.trainer.EpochLoop.__init__", _kill_and_ask)
     with pytest.raises(WorkerLost, match="was lost: Killed"):

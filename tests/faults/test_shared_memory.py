@@ -34,7 +34,7 @@ print("right")
 
 
 @NEEDS_MOUNT
-@pytest.mark.parametrize(("size", "workers"), [("64k", 4), ("16m", 2)])
+@pytest.mark.parametrize(("size", "workers"), [("64k", 3), ("16m", 2)])
 def test_pools_compute_what_is_larger_than_the_folder(
     size: str, workers: int, tmp_path: Path
 ) -> None:

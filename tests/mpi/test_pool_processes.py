@@ -92,7 +92,7 @@ def test_a_pool_starts_works_and_ends(no_leftovers: None) -> None:
         pool.stats()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_any_array_in_any_layout_comes_back(data: st.DataObject, kept_pool: Pool) -> None:
     shape = data.draw(shapes)
@@ -158,7 +158,7 @@ def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_leftovers: N
     assert all(is_gone(pid) for pid in pids)
 
 
-@pytest.mark.parametrize(("workers", "rank", "busy"), [(2, 0, True), (3, 1, False), (2, 1, True)])
+@pytest.mark.parametrize(("workers", "rank", "busy"), [(2, 0, True), (3, 1, False)])
 def test_a_killed_worker_is_lost_within_seconds(
     no_leftovers: None, workers: int, rank: int, busy: bool
 ) -> None:
