@@ -112,13 +112,13 @@ def _message(rng: random.Random, number: int) -> Frames:
     return [first] if rng.random() < 0.5 else [first, rng.randbytes(rng.choice(SIZES))]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_messages_come_back_whole_and_in_order(messages: WorkerMessages, seed: int) -> None:
     """Some are sent while replies are unread; more than small buffers hold."""
     rng = random.Random(seed)
     sent: dict[int, list[Frames]] = {rank: [] for rank in range(WORKERS)}
     received: dict[int, list[Frames]] = {rank: [] for rank in range(WORKERS)}
-    for number in range(900):
+    for number in range(400):
         rank = rng.randrange(WORKERS)
         sent[rank].append(_message(rng, number))
         messages.send(rank, sent[rank][-1])
@@ -126,7 +126,7 @@ def test_messages_come_back_whole_and_in_order(messages: WorkerMessages, seed: i
             assert reply.rank is not None
             received[reply.rank].append(reply.frames)
     deadline = time.monotonic() + 60
-    while sum(map(len, received.values())) < 900 and time.monotonic() < deadline:
+    while sum(map(len, received.values())) < 400 and time.monotonic() < deadline:
         messages.wait(0.1)
         while (reply := messages.next()) is not None:
             assert reply.rank is not None

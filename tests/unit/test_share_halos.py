@@ -66,7 +66,7 @@ def _stepped(lib: Any, x: Any, steps: list[list[tuple[int, ...]]], ends: list[st
 
 @pytest.mark.parametrize("pool", POOLS, ids=POOL_NAMES)
 @given(drawn=stencils(), data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_stencils_agree_with_numpy(
     pool: tuple[str, int], drawn: Any, data: st.DataObject
 ) -> None:

@@ -18,7 +18,7 @@ from random_flow import numpy_value, random_function
 
 POOLS = [("inline", 1), ("eager", 2), ("planned", 1), ("shared", 2)]
 few = settings(
-    max_examples=10,
+    max_examples=4,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
