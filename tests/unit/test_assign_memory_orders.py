@@ -33,7 +33,7 @@ from magmath.program.lower import lower
 from operation_bodies import values
 
 CHANNELS_LAST = (0, 2, 3, 1)
-random_orders = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+random_orders = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 kinds = pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2), ("shared", 3)])
 
 

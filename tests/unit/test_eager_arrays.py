@@ -39,7 +39,7 @@ def program(choices: list[tuple[int, int, int]], forget: bool) -> tuple[Any, ...
     return last, float(loss), mm.grad(loss, [x, y])
 
 
-@settings(max_examples=150)
+@settings(max_examples=70)
 @given(
     st.lists(
         st.tuples(

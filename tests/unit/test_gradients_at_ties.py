@@ -63,7 +63,7 @@ def test_extrema(kind: str, name: str) -> None:
     """Of two arrays, and of an array and a number in either order."""
     ours, theirs = getattr(mm, name), getattr(torch, name)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(operands=vectors(2), number=st.sampled_from(FEW))
     def run(operands: list[list[float]], number: float) -> None:
         scalar = torch.tensor(number, dtype=torch.float64)
@@ -79,7 +79,7 @@ def test_extrema(kind: str, name: str) -> None:
 def test_clip(kind: str) -> None:
     """With numbers and with arrays as limits, where the lower one is less than the upper one."""
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(operands=vectors(2), limits=st.sampled_from([(-0.5, 0.5), (None, 0.0), (0.0, None)]))
     def run(operands: list[list[float]], limits: tuple[float | None, float | None]) -> None:
         x, low = operands
@@ -97,7 +97,7 @@ def test_clip(kind: str) -> None:
 def test_extrema_over_axes(name: str, axis: Any) -> None:
     ours, theirs = getattr(mm, name), getattr(torch, f"a{name}")
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(values=vectors(3))
     def run(values: Any) -> None:
         check(lambda x: ours(x, axis=axis), lambda x: theirs(x, dim=axis), values)
@@ -158,7 +158,7 @@ def test_powers_0_of_small_numbers(dtype: Any) -> None:
 def test_remainders_near_multiples(name: str) -> None:
     """The slope by the divisor is the exact quotient, which the quotient of floats may exceed."""
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(
         count=st.integers(1, 1000),
         divisor=st.floats(0.0625, 10, width=32),

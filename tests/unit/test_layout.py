@@ -131,7 +131,7 @@ def test_piece_errors(make: object, message: str) -> None:
 # Layouts ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data(), shapes)
 def test_tiles_cover_the_array_as_often_as_it_is_replicated(
     data: st.DataObject, shape: tuple[int, ...]
@@ -167,7 +167,7 @@ def test_tiles_cover_the_array_as_often_as_it_is_replicated(
         assert layout.is_replicated
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data(), shapes)
 def test_encoding_survives_msgpack_and_identity_survives_copies(
     data: st.DataObject, shape: tuple[int, ...]

@@ -51,7 +51,7 @@ from operation_bodies import values
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
          ("messages", 3), ("overlapped", 2), ("overlapped", 3), ("exact", 3)]  # fmt: skip
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
-random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=phases)
+random_graphs = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=phases)
 every_kind = pytest.mark.parametrize(
     ("kind", "workers"), KINDS, ids=[f"{n}-{kind}" for kind, n in KINDS]
 )
@@ -105,7 +105,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 @given(data=st.data())
-@settings(random_graphs, max_examples=25)
+@settings(random_graphs, max_examples=15)
 def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
     """The same, by compiled programs: loops that are joined read what they should."""
     with pytest.MonkeyPatch.context() as patch:

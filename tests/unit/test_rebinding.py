@@ -30,7 +30,7 @@ POOLS = [
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_steps_agree_with_numpy_whichever_arrays_are_kept(
     kind: str, workers: int, choice: random.Random
@@ -120,7 +120,7 @@ def test_a_block_of_a_new_chunk_is_not_that_of_a_returned_one(workers: int) -> N
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_steps_agree_with_numpy_when_chunks_of_memory_are_returned(
     workers: int, choice: random.Random

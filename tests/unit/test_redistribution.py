@@ -78,7 +78,7 @@ def run(redistribution: Redistribution, local: Local) -> Local:
     return local
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(pairs(), st.integers(0, 2**32))
 def test_any_layout_to_any_layout(pair: tuple[Layout, Layout], seed: int) -> None:
     source, target = pair
@@ -103,7 +103,7 @@ def test_large_reductions_in_two_stages(count: int, n: int, trailing: int, seed:
 
 
 # Reductions to replicas on several mesh axes, large enough for two stages.
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data(), st.integers(0, 2**32))
 def test_large_arrays_on_any_mesh(data: st.DataObject, seed: int) -> None:
     shape = data.draw(st.sampled_from([(1200,), (40, 30), (3, 2, 200)]))
@@ -114,7 +114,7 @@ def test_large_arrays_on_any_mesh(data: st.DataObject, seed: int) -> None:
     check_holds(target, run(plan_redistribution(source, target), local), truth)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(pairs())
 def test_no_worker_is_sent_more_than_it_misses(pair: tuple[Layout, Layout]) -> None:
     source, target = pair
@@ -143,7 +143,7 @@ def held(layout: Layout, workers: tuple[int, ...]) -> NDArray[np.bool_]:
     return mask
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(pairs())
 def test_counts_agree_with_the_moves(pair: tuple[Layout, Layout]) -> None:
     steps = plan_redistribution(*pair)

@@ -93,7 +93,7 @@ class Histories:
 
 
 @pytest.mark.parametrize("kind", ["inline", "planned"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_gradients_are_never_wrong(kind: str, data: st.DataObject) -> None:
     with current(kind):
@@ -130,7 +130,7 @@ def _slope(result: mm.Array, source: mm.Array) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("eager", 2), ("planned", 1)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     choices=st.lists(
         st.tuples(st.integers(0, 21), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=8

@@ -37,7 +37,7 @@ def k_index(k: float) -> int:
     return int(abs(k)) % EXTENT
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_repeated_expressions(kind: str, data: st.DataObject) -> None:

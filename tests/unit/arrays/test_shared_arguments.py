@@ -54,7 +54,7 @@ def _updated(arrays: Sequence[Any], steps: Sequence[Step]) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     names=st.lists(st.sampled_from(sorted(VIEWS)), min_size=3, max_size=3),
     captured=st.none() | st.sampled_from(sorted(VIEWS)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 from scipy.spatial.distance import cdist
@@ -18,6 +18,7 @@ from engines import current
 from magmath.errors import DTypeError
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+few = settings(max_examples=10)  # on each pool
 
 
 @pytest.fixture(params=KINDS, ids=lambda p: f"{p[0]}-{p[1]}", scope="module")
@@ -36,6 +37,7 @@ def _random(data: st.DataObject, *shape: int) -> np.ndarray:
     return np.random.default_rng(data.draw(st.integers(0, 99))).normal(size=shape)
 
 
+@few
 @given(data=st.data())
 def test_derivatives_of_lgamma(kind: Any, data: st.DataObject) -> None:
     """Also at negative numbers, up to the fourth derivative."""
@@ -55,6 +57,7 @@ def test_derivatives_of_lgamma(kind: Any, data: st.DataObject) -> None:
         np.testing.assert_allclose(mm.polygamma(1, x).numpy(), theirs, rtol=1e-6)
 
 
+@few
 @given(data=st.data())
 def test_parts_of_complex_numbers_are_assigned(kind: Any, data: st.DataObject) -> None:
     with current(*kind):
@@ -83,6 +86,7 @@ def test_assigned_parts_have_gradients() -> None:
     np.testing.assert_allclose(mm.grad(mm.sum(mm.abs(z) ** 2), x).numpy(), [22.0, 68.0], rtol=1e-6)
 
 
+@few
 @given(data=st.data())
 def test_products_of_truth_values(kind: Any, data: st.DataObject) -> None:
     with current(*kind):
@@ -110,6 +114,7 @@ def test_parts_of_complex_numbers_keep_their_type() -> None:
         x.imag = x
 
 
+@few
 @given(data=st.data())
 def test_distances(kind: Any, data: st.DataObject) -> None:
     """As SciPy's and PyTorch's, with the first and second gradient."""
@@ -184,6 +189,7 @@ def _check_derivatives(ours: Any, theirs: Any, values: np.ndarray, exact: np.nda
     np.testing.assert_allclose(second.numpy(), known.numpy(), rtol=1e-9, atol=1e-9)
 
 
+@few
 @given(data=st.data())
 def test_complement_of_the_error_function(kind: Any, data: st.DataObject) -> None:
     with current(*kind):
@@ -193,6 +199,7 @@ def test_complement_of_the_error_function(kind: Any, data: st.DataObject) -> Non
         np.testing.assert_allclose(mm.erfc(_placed(data, far)), special.erfc(far), rtol=1e-12)
 
 
+@few
 @given(data=st.data())
 def test_logit(kind: Any, data: st.DataObject) -> None:
     """Its values are SciPy's, also near 1/2 and at and beyond the ends."""
@@ -208,6 +215,7 @@ def test_logit(kind: Any, data: st.DataObject) -> None:
         assert slope.tolist() == [np.inf, np.inf, 4.0]
 
 
+@few
 @given(data=st.data())
 def test_softplus(kind: Any, data: st.DataObject) -> None:
     """Equal to its argument above the threshold, as PyTorch's."""

@@ -98,7 +98,7 @@ def test_pending_expressions_of_overwritten_arrays(pending: str, kind: str, work
     """A stored intermediate keeps its value if its operand was overwritten since."""
     random = Random(0)
     with current(kind, workers):
-        for _ in range(12):
+        for _ in range(6):
             parts = [random.choice(x) for x in (WRITES, READS, UPDATES, OTHER_WRITES)]
             lines = [pending, *parts]
             results = _run_lines(mm, lines, 30_000)

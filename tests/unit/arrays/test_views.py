@@ -137,7 +137,7 @@ def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Any]]:
 
 
 @given(programs())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_random_programs(program: tuple[tuple[int, ...], list[Any]]) -> None:
     shape, steps = program
     first = numpy.arange(float(numpy.prod(shape))).reshape(shape)
@@ -377,7 +377,7 @@ CUTS: tuple[Callable[[Any], Any], ...] = (
 """The last ones are only read, but follow what is written."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     cuts=st.lists(st.integers(0, len(CUTS) - 1), min_size=2, max_size=5, unique=True),
     writes=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=6),
@@ -410,7 +410,7 @@ VIEWS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     views=st.lists(st.sampled_from(range(len(VIEWS))), min_size=1, max_size=3),
     writes=st.lists(st.sampled_from(["all", "element", "none"]), min_size=1, max_size=3),
@@ -565,7 +565,7 @@ def test_flat_of_a_view_that_is_not_contiguous_is_written(cut: Any) -> None:
 # views that are read again ----------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)), max_size=12), st.integers(0, 11))
 def test_writes_with_many_views(steps: list[tuple[int, int]], deletion: int) -> None:
     """More than are compared in each write; the array itself loses its name on the way."""

@@ -43,7 +43,7 @@ def varied(name: str, case: Case, position: int, size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", sorted(name for name in ROWS if name != "iota"))
 def test_every_operation_of_a_batch_is_the_stack_of_its_examples(name: str) -> None:
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
         case = data.draw(cases(ROWS[name]))

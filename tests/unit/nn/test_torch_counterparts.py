@@ -15,7 +15,7 @@ from magmath import nn
 from magmath.errors import ShapeError
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
-STEPS = 8
+STEPS = 4
 DRAW = np.random.default_rng(4)
 X = DRAW.normal(size=(24, 6))
 LABELS = DRAW.integers(0, 5, 24)
@@ -184,6 +184,8 @@ def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
     """Also what the running statistics become, and the outputs in evaluation mode."""
     if kind == "processes" and way in ("model", "model-input"):
         pytest.skip("the other pools show it")
+    if kind == "messages" and case in ("shared", "images") and way != "model":
+        pytest.skip("the other networks show it")
     with current(kind, workers):
         ours, theirs, x = built(case)
         expected = torch_losses(theirs, x)
