@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes.util import find_library
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -412,6 +416,37 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             posed.out.fill_(torch.nan)
             candidate.bind(posed, _product)()
             assert _error(posed, expected) < 1e-4, candidate.name
+
+
+WITHIN_THEIR_MEMORY = """
+import torch
+from magmath.kernels.conv import torch_convolution
+from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
+
+torch.set_num_threads(1)
+for channels in range(1, 9):
+    for kernel, stride in (1, 2), (1, 3), (2, 2), (3, 2), (3, 1):
+        x, w = torch.randn(4, channels, 9, 9), torch.randn(8, channels, kernel, kernel)
+        y = torch.conv2d(x, w, stride=stride)
+        for direction in PASSES:
+            problem = ConvolutionProblem(
+                direction, x, w, y, (0, 0), (stride, stride), (1, 1), groups=1
+            )
+            for bind in torch_convolution.bind, torch_convolution.bind_channels_last:
+                for _ in range(2):
+                    bind(problem, None)()
+print("done")
+"""
+CHECKER = find_library("c_malloc_debug")
+
+
+@pytest.mark.skipif(CHECKER is None, reason="glibc's checks of the heap are not installed")
+def test_convolutions_of_few_channels_write_no_other_memory() -> None:
+    """oneDNN's gradient of strided filters of one element writes beyond its workspace."""
+    checks = {"LD_PRELOAD": str(CHECKER), "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    command = [sys.executable, "-c", WITHIN_THEIR_MEMORY]
+    done = subprocess.run(command, env=os.environ | checks, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 @pytest.mark.parametrize("last", [False, True])
