@@ -56,6 +56,8 @@ FIRST_NOTICE: Final = 10.0
 """Seconds of waiting for workers until the first notice; the interval then doubles."""
 STOP_SECONDS: Final = 5.0
 """Seconds that workers have to exit after a Stop command."""
+REPORT_SECONDS: Final = 3.0
+"""Seconds that the launcher has to report how a lost worker has ended, on a busy machine too."""
 _CLOSED: Final = "the pool is closed, start a new one"
 _IPC_PATH_LIMIT: Final = 100
 """Maximum bytes of a socket path, with a margin."""
@@ -310,7 +312,7 @@ class ProcessTransport(Transport):
         launch = self._launch
         if launch is None:
             return WorkerLost("the workers of this pool have been stopped; start a new one")
-        exited = launch.wait(1.0)
+        exited = launch.wait(REPORT_SECONDS)
         if not ended:  # the launcher may name a process that it has killed itself
             named = launch.dead_process()
             ended = [rank for rank, hello in self._hellos.items() if hello.pid == named]
