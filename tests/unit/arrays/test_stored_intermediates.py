@@ -96,7 +96,7 @@ def _run_lines(lib: Any, lines: list[str], extent: int) -> list[Any]:
 @pytest.mark.parametrize("pending", PENDING)
 def test_pending_expressions_of_overwritten_arrays(pending: str, kind: str, workers: int) -> None:
     """A stored intermediate keeps its value if its operand was overwritten since."""
-    random = Random(0)
+    random = Random(f"{pending} {kind}")  # other lines in each test
     with current(kind, workers):
         for _ in range(6):
             parts = [random.choice(x) for x in (WRITES, READS, UPDATES, OTHER_WRITES)]
