@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -177,15 +177,34 @@ def test_loss_and_gradients(case: str, kind: str, workers: int) -> None:
             np.testing.assert_allclose(a.numpy(), value, rtol=1e-9, atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "model-input", "auto"])
-@pytest.mark.parametrize(("kind", "workers"), POOLS)
+WITHOUT_MODELS = ("eager", "compiled", "data", "auto")
+EVERY_WAY = (*WITHOUT_MODELS, "model", "model-input")
+WAYS_OF_POOLS: dict[tuple[str, int], dict[str, Sequence[str]]] = {
+    ("inline", 1): dict.fromkeys(CASES, EVERY_WAY),
+    ("shared", 2): dict.fromkeys(CASES, EVERY_WAY),
+    # Four workers take long, and two of the networks have no layers of other kinds. But only images
+    # have statistics of channels before other axes, which workers add up.
+    ("messages", 4): {
+        "residual": EVERY_WAY,
+        "tied": EVERY_WAY,
+        "shared": ["model"],
+        "images": ["data", "model"],
+    },
+    # The programs are those of threads, which show how models are divided.
+    ("processes", 2): dict.fromkeys(CASES, WITHOUT_MODELS),
+}
+"""How each network is trained on each pool."""
+TRAINED = [
+    (case, way, kind, workers)
+    for (kind, workers), cases in WAYS_OF_POOLS.items()
+    for case, ways in cases.items()
+    for way in ways
+]
+
+
+@pytest.mark.parametrize(("case", "way", "kind", "workers"), TRAINED)
 def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
     """Also what the running statistics become, and the outputs in evaluation mode."""
-    if kind == "processes" and way in ("model", "model-input"):
-        pytest.skip("the other pools show it")
-    if kind == "messages" and case in ("shared", "images") and way != "model":
-        pytest.skip("the other networks show it")
     with current(kind, workers):
         ours, theirs, x = built(case)
         expected = torch_losses(theirs, x)
