@@ -17,7 +17,6 @@ from magmath.engine import session
 from magmath.engine.lifetimes import loop_parts
 
 SHAPE = (40, 30)
-KINDS = [("planned", 1), ("shared", 2), ("messages", 3)]
 STEPS: dict[str, Any] = {
     "rolled": lambda np, u, v, t: (u + 0.1 * np.roll(v, 1, 0) - 0.01 * u * v, v * 0.99 + 0.01 * u),
     "one array": lambda np, u, v, t: (np.sin(u) * 1.01 + 0.01 * np.roll(u, 1, 1), v),
@@ -25,16 +24,12 @@ STEPS: dict[str, Any] = {
     "sliced": lambda np, u, v, t: (u * 1.0 + 0.1 * (u[:1] - u[-1:]), v + u.mean()),
     "products": lambda np, u, v, t: (0.1 * u @ (v.T @ v) / 50 + u, v * 0.999),
 }
-# Each step is planned, and some are run by several workers.
-COMPARED = [
-    (kind, step)
-    for kind, steps in zip(
-        KINDS,
-        [STEPS, ["rolled", "one array", "products"], ["swapped", "sliced"]],
-        strict=True,
-    )
-    for step in steps
-]
+STEPS_OF_POOLS = {  # every step on one worker, and on several workers of one kind
+    ("planned", 1): [*STEPS],
+    ("shared", 2): ["rolled", "one array", "products"],
+    ("messages", 3): ["swapped", "sliced"],
+}
+COMPARED = [(kind, step) for kind, steps in STEPS_OF_POOLS.items() for step in steps]
 
 
 def looped(np: Any, step: str, u: Any, v: Any, count: int) -> Any:

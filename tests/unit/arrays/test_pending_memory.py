@@ -25,7 +25,11 @@ def test_a_sum_that_no_step_reads_keeps_none_of_its_terms(
     kind: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the solution in a loop of conjugate gradients, of which each step reads only the
-    residual."""
+    residual.
+
+    With higher limits than the other tests: with theirs, searches alone would keep the memory below
+    the bound, and the test could not fail.
+    """
     monkeypatch.setattr(pending_memory, "MIN_BYTES", 32 << 20)
     monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 16 << 20)
     steps, n = 40, 1 << 18
