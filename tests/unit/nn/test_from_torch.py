@@ -249,8 +249,8 @@ def loss_of(outputs: Any, sine: Callable[[Any], Any], total: Callable[[Any], Any
 
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_gradients_and_buffers_are_those_of_pytorch(name: str) -> None:
-    """In training and in evaluation in the pool that has read the module, and in training in another
-    one."""
+    """In the pool that has read the module and in another one, in training and in evaluation; in the
+    other pool the latter reads buffers that training has updated, and has no gradients."""
     theirs, given = made(name, training=False)
     ours = from_torch(theirs, *given)
     assert not ours.training
@@ -261,6 +261,8 @@ def test_outputs_gradients_and_buffers_are_those_of_pytorch(name: str) -> None:
     again = pickle.loads(data)
     again.load_state_dict(before)
     check_counterparts(theirs.train(), again.train(), given)
+    again.load_state_dict(theirs.state_dict())
+    check_outputs(theirs.eval(), again.eval(), given)
 
 
 def test_a_module_is_read_in_its_mode() -> None:
@@ -280,12 +282,7 @@ def check_modes(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> 
 def check_counterparts(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
     """Compare the outputs, the updated buffers and the gradients of modules with equal weights."""
     before = copy.deepcopy(theirs.state_dict())
-    x = [mm.asarray(value) for value in given]
-    outputs, expected = ours(*x), theirs(*given)
-    actual, leaves = pytree.tree_leaves(outputs), pytree.tree_leaves(expected)
-    assert len(actual) == len(leaves)
-    for value, other in zip(actual, leaves, strict=True):
-        np.testing.assert_allclose(value.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
+    check_outputs(theirs, ours, given)
     for path, value in theirs.state_dict().items():
         own = ours.state_dict().get(path)
         assert own is not None or path in ours.aliases()
@@ -294,6 +291,7 @@ def check_counterparts(theirs: nn.Module, ours: Any, given: Sequence[torch.Tenso
 
     theirs.load_state_dict(before)
     ours.load_state_dict(before)
+    x = [mm.asarray(value) for value in given]
     _, gradients = mm.value_and_grad(lambda: loss_of(ours(*x), mm.sin, mm.sum), ours.trainable())
     parameters = list(theirs.parameters())
     loss = loss_of(theirs(*given), torch.sin, torch.sum)
@@ -301,6 +299,14 @@ def check_counterparts(theirs: nn.Module, ours: Any, given: Sequence[torch.Tenso
     for own, other in zip(ours.trainable(), reference, strict=True):
         known = np.zeros(own.shape) if other is None else other.numpy()
         np.testing.assert_allclose(gradients[own].numpy(), known, rtol=1e-8, atol=1e-11)
+
+
+def check_outputs(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
+    outputs = ours(*[mm.asarray(value) for value in given])
+    actual, expected = pytree.tree_leaves(outputs), pytree.tree_leaves(theirs(*given))
+    assert len(actual) == len(expected)
+    for value, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(value.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(
