@@ -78,12 +78,12 @@ def test_a_fork_computes_as_its_parent_does() -> None:
     run(
         COMPUTING
         + """
-forks = [in_fork(work)]
+forks = [in_fork(work), in_fork(lambda: in_fork(work))]  # the second: a fork of a fork
 mm.evaluate(x)
 forks.append(in_fork(work))
 expected = work()
 forks.append(in_fork(work))
-forks.append(in_fork(lambda: in_fork(work)))  # a fork of a fork
+forks.append(in_fork(lambda: in_fork(work)))
 for inner in forks:
     assert all(map(close, expected, inner)), (expected, inner)
 assert all(map(close, expected, work()))
