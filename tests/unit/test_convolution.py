@@ -259,21 +259,31 @@ LARGE_FILTERS = [
 ]
 
 
+SMALL_PARTS, ONE_PART = 1, 32 << 20  # bytes: for each image, and of the whole batch
+NEW_FILTERS, FROZEN_FILTERS = None, torch.tensor(7)
+WAYS = {  # by groups; every part and every kind of filters with several groups too
+    1: [
+        (SMALL_PARTS, NEW_FILTERS),
+        (SMALL_PARTS, FROZEN_FILTERS),
+        (ONE_PART, NEW_FILTERS),
+        (ONE_PART, FROZEN_FILTERS),
+    ],
+    3: [(SMALL_PARTS, NEW_FILTERS), (ONE_PART, FROZEN_FILTERS)],
+}
+
+
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("dtype", fourier_convolution.ERROR_BOUND, ids=str)
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("groups", WAYS)
 def test_fourier_transforms_stay_within_their_error_bound(
     direction: str, last: bool, dtype: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one part of the batch, and in one part for each image; with new and with frozen filters;
-    several groups in two of these four ways."""
-    parts, contents = (1, 32 << 20), (None, torch.tensor(7))
-    ways = [*product(parts, contents)] if groups == 1 else [*zip(parts, contents, strict=True)]
+    """In one part of the batch, and in one part for each image; with new and with frozen filters."""
     for shape, kernel in LARGE_FILTERS:
         problem = _problem(direction, shape, last=last, kernel=kernel, groups=groups, dtype=dtype)
         expected = _expected(problem)
-        for part_bytes, content_id in ways:
+        for part_bytes, content_id in WAYS[groups]:
             monkeypatch.setattr(fourier_convolution, "PART_BYTES", part_bytes)
             problem.out.fill_(torch.nan)
             fourier_convolution.bind(replace(problem, content_id=content_id), None)()
