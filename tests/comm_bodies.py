@@ -714,11 +714,14 @@ def main(partitions: list[str]) -> None:
     if any(communicator.hosts):
         main_on_hosts(mpi, communicator)
         return
+    assert partitions, "groups of ranks, such as 1,3"
     for partition in partitions:
         sizes = [int(size) for size in partition.split(",")]
-        numbers = dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist()))
-        group = mpi.MPI.COMM_WORLD.Split(numbers.get(communicator.rank, mpi.MPI.UNDEFINED))
-        if communicator.rank in numbers:
+        numbers = [number for number, size in enumerate(sizes) for _ in range(size)]
+        is_member = communicator.rank < len(numbers)
+        number = numbers[communicator.rank] if is_member else mpi.MPI.UNDEFINED
+        group = mpi.MPI.COMM_WORLD.Split(number)
+        if is_member:
             main_on_group(mpi, group)
         communicator.barrier()
     communicator.close()

@@ -149,11 +149,12 @@ def test_weights_are_those_of_an_undisturbed_run(
                     tmp_path / name, strategy(), *kills, restarts=len(kills), loss=loss
                 )
             assert history.loss == undisturbed[name][0].loss, name
-            assert count == 4
+            assert count == 4, name
             for key, value in undisturbed[name][1].items():
                 np.testing.assert_array_equal(weights[key], value, err_msg=f"{name}: {key}")
-            assert caplog.text.count("was lost: Killed") == len(kills)
-            assert "training continues from the checkpoint with 2 workers" in caplog.text
+            assert caplog.text.count("was lost: Killed") == len(kills), name
+            said = "training continues from the checkpoint with 2 workers"
+            assert said in caplog.text, name
         pool = mm.pool()
     assert pool.closed
 

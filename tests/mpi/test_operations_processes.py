@@ -1,4 +1,4 @@
-"""Every operation of the table on worker processes.
+"""Every operation of the table on two and on three worker processes, some on one and on four.
 
 Threads run the same programs (tests/sim), in one process and one interpreter. Only here do the
 operations cross MPI, windows of shared memory that every process maps at another address, and
@@ -27,8 +27,10 @@ two = settings(
 )
 
 
-NAMES = {1: [*TABLE][::8], 2: [*TABLE], 3: [*TABLE], 4: [*TABLE][1::2]}
-"""The operations on each number of processes: pools of 2 and 3 exist, and divide all arrays."""
+OPERATIONS = {1: [*TABLE][::8], 2: [*TABLE], 3: [*TABLE], 4: [*TABLE][1::2]}
+"""By the number of processes. Two and three already divide every array in all ways, and other tests
+need these pools anyway. So one process, which divides nothing, gets every eighth operation, and four
+get every second one, beginning with the second so as to have others than the one process."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("workers", "name"),
-    [(count, name) for count, names in NAMES.items() for name in names],
+    [(workers, name) for workers, names in OPERATIONS.items() for name in names],
     indirect=["workers"],
 )
 def test_any_layout_gives_the_same(workers: int, name: str) -> None:

@@ -61,26 +61,25 @@ def train_for_long(net: NeuralNetwork, reporter: InTheMiddle, strategy: Any) -> 
 STRATEGIES = ["data", Asynchronous(3)]
 
 
-def check_trains(net: NeuralNetwork) -> None:
+def check_trains(net: NeuralNetwork, case: object) -> None:
     first, second = net.fit(X, Y, batch_size=100, epochs=2, strategy="data").records
-    assert second.loss < first.loss
+    assert second.loss < first.loss, case
 
 
 def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(no_leftovers: None) -> None:
     """With each strategy; the pool that trains after a loss is the next one that loses a worker."""
-    for number, strategy in enumerate(STRATEGIES):
+    for strategy in STRATEGIES:
         with mm.init(2, device="cpu", threads=1) as pool:
-            if number:
-                check_trains(network())
+            check_trains(network(), f"before {strategy}")
             pids = [int(counters["pid"]) for counters in pool.stats()]
             reporter = InTheMiddle(partial(os.kill, pids[1], signal.SIGKILL))
             with pytest.raises(WorkerLost, match=rf"worker 1 on .+ \(process {pids[1]}\)"):
                 train_for_long(network(), reporter, strategy)
-            assert time.monotonic() - reporter.when < 30
-            assert pool.closed
-            assert all(is_gone(pid) for pid in pids)
+            assert time.monotonic() - reporter.when < 30, strategy
+            assert pool.closed, strategy
+            assert all(is_gone(pid) for pid in pids), strategy
     with mm.init(2, device="cpu", threads=1):
-        check_trains(network())
+        check_trains(network(), "at the end")
 
 
 def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_leftovers: None) -> None:
@@ -92,8 +91,8 @@ def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_leftovers: None) ->
             reporter = InTheMiddle(lambda: os.kill(os.getpid(), signal.SIGINT))
             with pytest.raises(KeyboardInterrupt):
                 train_for_long(net, reporter, strategy)
-            assert time.monotonic() - reporter.when < 30
-            assert net.evaluate(X, Y)["loss"] < 0.9 * unlearned
-            check_trains(net)
-            assert [int(counters["pid"]) for counters in pool.stats()] == pids
+            assert time.monotonic() - reporter.when < 30, strategy
+            assert net.evaluate(X, Y)["loss"] < 0.9 * unlearned, strategy
+            check_trains(net, strategy)
+            assert [int(counters["pid"]) for counters in pool.stats()] == pids, strategy
     assert all(is_gone(pid) for pid in pids)
