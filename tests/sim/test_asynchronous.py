@@ -108,7 +108,7 @@ def test_no_delay_is_plain_training_and_workers_change_nothing() -> None:
         plain = network("adam")
         plain.fit(X, Y, batch_size=16, epochs=1, strategy="data")
     ends = []
-    for kind, workers in (POOLS[0], POOLS[2], POOLS[3]):
+    for kind, workers in POOLS[:3]:
         with current(kind, workers):
             none = network("adam")
             none.fit(X, Y, batch_size=16, epochs=1, strategy=Asynchronous(3, schedule=[0]))

@@ -28,7 +28,7 @@ from magmath.parallel.gradient_messages import OneBit
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
 Y = DRAW.integers(0, 5, 70)
-POOLS = [("shared", 2), ("messages", 3), ("messages", 4), ("hosts", 4)]
+POOLS = [("shared", 2), ("messages", 3), ("hosts", 4)]
 EXCHANGES = ["allreduce", "ring", "tree", "sharded", "parameter-server"]
 
 
@@ -70,14 +70,8 @@ def alone() -> dict[str, Any]:
         return {rule: trained("data", rule) for rule in ("momentum", "adam")}
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers", "exchange"),
-    [
-        *[(kind, n, exchange) for kind, n in POOLS[:2] for exchange in EXCHANGES],
-        *[("messages", 4, exchange) for exchange in ("tree", "sharded")],
-        *[("hosts", 4, exchange) for exchange in ("allreduce", "ring", "parameter-server")],
-    ],
-)
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
 def test_equals_one_worker(kind: str, workers: int, exchange: str, alone: dict[str, Any]) -> None:
     """With running statistics, dropout, and shards of unequal sizes, which weigh by samples."""
     rule = "adam" if workers == 3 else "momentum"
@@ -91,11 +85,11 @@ def test_equals_one_worker(kind: str, workers: int, exchange: str, alone: dict[s
         ("shared", 2, "float16"),
         ("shared", 2, "bfloat16"),
         ("messages", 3, "float32"),
-        ("messages", 3, "float16"),
+        ("messages", 3, "bfloat16"),
     ],
 )
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_half_messages_are_close(
+def test_shorter_messages_are_close(
     kind: str, workers: int, exchange: str, messages: str, alone: dict[str, Any]
 ) -> None:
     with current(kind, workers):

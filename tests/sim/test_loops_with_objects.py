@@ -4,6 +4,7 @@ losses compiled and not."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -206,7 +207,7 @@ LOOPS: list[Loop] = [
     ("loop", "pool"),
     [
         *[(loop, ("inline", 1)) for loop in LOOPS],
-        *[(loop, (("shared", 2), ("eager", 2))[i % 2]) for i, loop in enumerate(LOOPS)],
+        *zip(LOOPS, cycle([("shared", 2), ("eager", 2)])),
     ],
 )
 def test_compiled_loops_have_the_same_losses(loop: Loop, pool: tuple[str, int]) -> None:

@@ -118,12 +118,13 @@ X, Y = DRAW.normal(size=(60, 5)), DRAW.normal(size=(60, 3))
 W, B = DRAW.normal(size=(5, 3)), DRAW.normal(size=3)
 BATCHES = [slice(i % 60, i % 60 + 12) for i in range(0, 12 * STEPS, 12)]
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
+# Others try `minimize` on one worker: in float32, with complex parameters, and from a state.
 WAYS = [
     ("minimize", "shared", 2),
     ("update", "inline", 1),
     ("compiled", "inline", 1),
     ("compiled", "messages", 4),
-]  # `minimize` on one worker is that of test_thirty_steps_in_float32
+]
 
 
 def of_torch(

@@ -40,10 +40,10 @@ def test_a_random_network_equals_pytorch(pool: int, number: int) -> None:
     [*([name] for name in OPTIONAL_PASSES), [*OPTIONAL_PASSES]],
     ids=[*OPTIONAL_PASSES, "all"],
 )
-@pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2)])
-def test_numbers_need_no_optional_pass(kind: str, workers: int, omitted: Any) -> None:
+@pytest.mark.parametrize(("kind", "workers", "seed"), [("planned", 1, 11), ("shared", 2, 24)])
+def test_numbers_need_no_optional_pass(kind: str, workers: int, seed: int, omitted: Any) -> None:
     with debugged(",".join(f"without={name}" for name in omitted), kind, workers):
-        check(11 if kind == "planned" else 24)
+        check(seed)
 
 
 def check(seed: int) -> None:

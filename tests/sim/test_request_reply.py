@@ -34,7 +34,6 @@ from operation_table import ROWS, cases
 READING = ("take", "take_along", "searchsorted")
 EXACT = (*READING, "put")
 ADDING = ("scatter_add", "scatter_along")
-POOLS = [(kind, workers) for workers in (2, 3, 4, 7) for kind in ("shared", "messages")]
 phases = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(
     max_examples=12,

@@ -33,7 +33,7 @@ WEIGHT = DRAW.normal(size=(WIDTH, WIDTH))
 INLINE, SHARED, MESSAGES = ("inline", 1), ("shared", 2), ("messages", 3)
 NAMED: dict[str, list[tuple[str, int]]] = {
     "data": [INLINE, SHARED, MESSAGES],
-    "auto": [INLINE, SHARED],
+    "auto": [SHARED, MESSAGES],
     "sharded": [SHARED, MESSAGES],
     "model": [SHARED, MESSAGES],
     "model-input": [MESSAGES],
@@ -43,9 +43,10 @@ NAMED: dict[str, list[tuple[str, int]]] = {
     "parameter-server": [MESSAGES],
 }
 """Pools of the strategies that give the numbers of one worker."""
+ACCUMULATED = Auto(accumulate=2)
 OF_PARTS = [
-    (Auto(accumulate=2), INLINE),
-    (Auto(accumulate=2), SHARED),
+    (ACCUMULATED, INLINE),
+    (ACCUMULATED, SHARED),
     (DataParallel("ring", accumulate=2), MESSAGES),
 ]
 """They give the numbers of one worker that accumulates the gradients of as many parts."""
@@ -156,7 +157,7 @@ def test_every_named_strategy_is_compared() -> None:
 
 @pytest.mark.parametrize(("strategy", "pool"), OF_PARTS, ids=str)
 def test_accumulation_through_loops_equals_one_worker(strategy: Any, pool: Any) -> None:
-    check_fit(strategy, pool, unrolled(OF_PARTS[0][0], INLINE))
+    check_fit(strategy, pool, unrolled(ACCUMULATED, INLINE))
 
 
 @pytest.mark.parametrize(("strategy", "pool"), OTHERS, ids=str)
