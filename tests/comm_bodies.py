@@ -702,25 +702,22 @@ def main_on_hosts(mpi: Any, communicator: Communicator) -> None:
     communicator.close()
 
 
-def main(partitions: list[str]) -> None:
+def main(sizes: list[int]) -> None:
     """Run every body on the communicators of mpiexec, with and without shared memory; print their
     names.
 
-    Each of `partitions` divides ranks into groups: "1,3" into the first one and three others. Ranks
-    in no group wait.
+    Of each of `sizes` ranks, one group after the other: lines of several would be mixed. The other
+    ranks wait.
     """
     mpi = import_module("magmath.comm.mpi")  # only where mpiexec has started this
     communicator = mpi.world_communicator()
     if any(communicator.hosts):
         main_on_hosts(mpi, communicator)
         return
-    assert partitions, "groups of ranks, such as 1,3"
-    for partition in partitions:
-        sizes = [int(size) for size in partition.split(",")]
-        numbers = [number for number, size in enumerate(sizes) for _ in range(size)]
-        is_member = communicator.rank < len(numbers)
-        number = numbers[communicator.rank] if is_member else mpi.MPI.UNDEFINED
-        group = mpi.MPI.COMM_WORLD.Split(number)
+    assert sizes, "numbers of ranks"
+    for size in sizes:
+        is_member = communicator.rank < size
+        group = mpi.MPI.COMM_WORLD.Split(0 if is_member else mpi.MPI.UNDEFINED)
         if is_member:
             main_on_group(mpi, group)
         communicator.barrier()
@@ -751,4 +748,4 @@ def main_on_group(mpi: Any, group: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([int(size) for size in sys.argv[1:]])
