@@ -141,7 +141,7 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "enable_grad": "mm.grad(loss, parameters), where gradients are needed",
     "set_grad_enabled": "mm.grad(loss, parameters), where gradients are needed",
     "autocast": 'precision="mixed-bfloat16", a setting of mm.train.Trainer',
-    "set_num_threads": "mm.init(threads_per_worker=n)",
+    "set_num_threads": "mm.init(threads=n)",
     "use_deterministic_algorithms": "mm.init(deterministic=True)",
     "get_rng_state": "mm.random.get_state()",
     "set_rng_state": "mm.random.set_state(state)",

@@ -173,7 +173,7 @@ def _bind_filter(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     padded, y, w = padded_input(problem), problem.y, problem.w
     x, stride = padded.tensor, problem.stride
     like = w.real if w.is_complex() else w
-    if w[0, 0].numel() == 1 and not any(padded.padding):
+    if set(w.shape[2:]) == {1} and not any(padded.padding):
         # oneDNN 3.12 writes beyond its workspace for 2 to 6 channels, one thread, strides over 1
         x = x[(slice(None), slice(None), *[slice(None, None, step) for step in stride])]
         stride = (1,) * len(stride)
