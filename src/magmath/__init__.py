@@ -443,9 +443,10 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            hints = import_module("magmath.arrays.protocols.missing_attributes")
-            foreign = import_module("magmath.core.foreign_names")
-            hint = hints.hint_of_function(name)
+            foreign, hint = import_module("magmath.core.foreign_names"), ""
+            if not name.startswith("_"):  # Python itself asks for these, and loads nothing
+                hints = import_module("magmath.arrays.protocols.missing_attributes")
+                hint = hints.hint_of_function(name)
             raise foreign.missing_in_module("magmath", __dir__(), name, hint)
         globals()[name] = value
         return value
