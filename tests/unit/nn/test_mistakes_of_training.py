@@ -162,8 +162,8 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
      r"^optimizer: Adam of PyTorch is none of magmath; write mm\.optim\.Adam\(learning_rate\)$"),
     (lambda t: trainer(t, optimizer=torch.optim.SGD(torch_layer().parameters())), OptionError,
      r"^optimizer: SGD of PyTorch .*; write mm\.optim\.GradientDescent\(learning_rate\), or mm\.optim\.Momentum"),
-    (lambda t: trainer(t, optimizer=torch.optim.Rprop(torch_layer().parameters())), OptionError,
-     r"^optimizer: Rprop of PyTorch .*; for an optimizer of your own derive a class from mm\.optim\.Optimizer"),
+    (lambda t: trainer(t, optimizer=torch.optim.ASGD(torch_layer().parameters())), OptionError,
+     r"^optimizer: ASGD of PyTorch .*; for an optimizer of your own derive a class from mm\.optim\.Optimizer"),
     (lambda t: mm.train.Trainer(torch.nn.Sequential(torch_layer())), MagmathError,  # type: ignore[arg-type]
      r"^Trainer: Sequential of PyTorch is not a module of magmath; .* mm\.interop\.from_torch\(module, example\)$"),
     (lambda t: trainer(t, "mean_squared_error", metrics=["accuracy"]).fit(np.ones((64, 8)), np.ones((64, 2, 1))),
