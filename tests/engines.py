@@ -103,6 +103,13 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
             pool.close()
 
 
+def close_pool(kind: str, workers: int) -> None:
+    """Close the pool of this kind and size, if a test has started it."""
+    engine = _engines.pop((kind, workers), None)
+    if engine is not None:
+        engine.pool.close()
+
+
 def close_pools(*, all_tests: bool = True) -> None:
     """Close the pools of this process, which returns their memory; `engine_of` starts new ones.
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import operation_bodies as bodies
-from engines import engine_of
+from engines import close_pool, engine_of
 from operation_table import FOLDED, ROWS, cases
 
 TABLE = {**ROWS, **FOLDED}
@@ -33,18 +33,19 @@ need these pools anyway. So one process, which divides nothing, gets every eight
 get every second one, beginning with the second so as to have others than the one process."""
 
 
-@pytest.fixture(scope="module")
-def workers(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The number of worker processes; those end with its last test that no other module needs."""
-    yield request.param
-    if request.param not in (2, 3):
-        engine_of("processes", request.param).pool.close()
+@pytest.fixture(autouse=True, scope="module")
+def _own_pools_end() -> Iterator[None]:
+    """Close the pools that no other module needs after the last test of this one. (A fixture that
+    got the number of processes as its parameter would end after each test: together with the name
+    of the operation it is another parameter.)"""
+    yield
+    for workers in (1, 4):
+        close_pool("processes", workers)
 
 
 @pytest.mark.parametrize(
     ("workers", "name"),
     [(workers, name) for workers, names in OPERATIONS.items() for name in names],
-    indirect=["workers"],
 )
 def test_any_layout_gives_the_same(workers: int, name: str) -> None:
     examples = count()
