@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.errors import DTypeError, MagmathError, NonFiniteLoss, ShapeError, WeightsError
+from magmath.nn import zoo
 from magmath.nn.forward_hooks import forward_hook
+from magmath.nn.zoo.resnet import BasicBlock, ResNet
 from magmath.optim import LossScale
 from magmath.parallel import CompiledStep, DataParallel
 from magmath.train import Trainer
@@ -441,15 +444,16 @@ def test_converted_modules_infer_and_train(half: str, kind: str, workers: int) -
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "data", "epochs", "least", "margin"),
+    ("make", "data", "epochs", "least", "margin"),
     [
-        ("mlp", {}, "digits", 5, 0.93, 0.01),
-        ("lenet5", {}, "mnist-5k", 1, 0.9, 0.02),
-        ("resnet20", {"width": 8}, "digits", 2, 0.9, 0.03),
+        (lambda: zoo.mlp(classes=10), "digits", 5, 0.93, 0.01),
+        (lambda: zoo.lenet5(classes=10), "mnist-5k", 1, 0.9, 0.02),
+        (lambda: ResNet(BasicBlock, (1, 1, 1), 10, "small", 8), "digits", 2, 0.9, 0.03),
     ],
+    ids=["mlp", "lenet5", "resnet8"],
 )
 def test_trained_accuracy(
-    name: str, settings: dict[str, Any], data: str, epochs: int, least: float, margin: float
+    make: Callable[[], nn.Module], data: str, epochs: int, least: float, margin: float
 ) -> None:
     images = mm.data.load(data)
     normalized = mm.data.normalize(*mm.data.pixel_statistics(images.train_images))
@@ -457,7 +461,7 @@ def test_trained_accuracy(
     result = {}
     with current("inline"):
         for precision in ("float32", *MIXED):
-            module = mm.nn.zoo.NETWORKS[name](classes=10, **settings)
+            module = make()
             trainer = Trainer(module, optimizer=mm.optim.Adam(1e-3), precision=precision, seed=0)
             trainer.fit(train, images.train_labels, batch_size=32, epochs=epochs)
             result[precision] = trainer.evaluate(test, images.test_labels)["accuracy"]
