@@ -748,4 +748,5 @@ def main_on_group(mpi: Any, group: Any) -> None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # collections do not visit what was imported
     main([int(size) for size in sys.argv[1:]])
