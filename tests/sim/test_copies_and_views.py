@@ -103,3 +103,64 @@ def test_views_keep_what_was_built_from_them(
             mm.evaluate(*result)
         for one, other in zip(result, program(np, x), strict=True):
             np.testing.assert_allclose(one.numpy(), other, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [None, "int64"])
+def test_an_array_of_a_number_is_written_alone(dtype: str | None) -> None:
+    for numbers in (np, mm):
+        total = numbers.sum(numbers.asarray([1, 2]))
+        array = numbers.asarray(total, dtype=dtype)
+        array[...] += 4
+        assert (int(total), int(array)) == (3, 7)
+
+
+def _number_with_memory(xp: Any, make: Callable[[Any], Any]) -> list[Any]:
+    total = xp.sum(xp.asarray([1.0, 2.0]))
+    array = make(total)
+    view, flat, name = array[...], array.reshape(-1), array
+    array[...] = 5.0
+    array += 1
+    return [total, array, view, flat, name]
+
+
+@pytest.mark.parametrize("name", ["ellipsis", "copy", "asarray"])
+def test_arrays_of_numbers_have_views(name: str) -> None:
+    def make(xp: Any) -> Callable[[Any], Any]:
+        named = {"ellipsis": lambda s: s[...], "copy": xp.copy, "asarray": xp.asarray}
+        return named[name]
+
+    for pool in POOLS:
+        with current(*pool):
+            for actual, expected in zip(
+                _number_with_memory(mm, make(mm)), _number_with_memory(np, make(np)), strict=True
+            ):
+                np.testing.assert_array_equal(actual, expected)
+
+
+OPERANDS: dict[str, Callable[[Any, Any], Any]] = {
+    "whole": lambda xp, x: x,
+    "transposed": lambda xp, x: x.T,
+    "every second": lambda xp, x: x[::2],
+    "last rows": lambda xp, x: x[1:],
+    "columns": lambda xp, x: x[:, 1:],
+    "reversed": lambda xp, x: x[::-1],
+    "row": lambda xp, x: x[1],
+    "column": lambda xp, x: x[:, 1],
+    "reshaped": lambda xp, x: x.reshape(-1),
+    "stretched": lambda xp, x: xp.broadcast_to(x[0], (4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", ["ascontiguousarray", "asfortranarray"])
+@pytest.mark.parametrize("view", OPERANDS)
+def test_arrays_in_an_order_are_copies_where_numpy_copies(name: str, view: str) -> None:
+    for pool in POOLS:
+        with current(*pool):
+            found = []
+            for xp in (np, mm):
+                x = xp.reshape(xp.arange(12.0), (4, 3))
+                ordered = getattr(xp, name)(OPERANDS[view](xp, x))
+                ordered *= 10
+                found.append((np.asarray(x), np.asarray(ordered)))
+            np.testing.assert_array_equal(found[1][0], found[0][0])
+            np.testing.assert_array_equal(found[1][1], found[0][1])

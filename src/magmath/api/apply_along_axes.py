@@ -3,15 +3,20 @@ workers compute the operations in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
+from typing import Any, Final
 
-from magmath.api.manipulation import expand_dims, moveaxis, reshape, stack
+from magmath.api.manipulation import concat, expand_dims, moveaxis, reshape, stack
 from magmath.arrays.array import Array, as_array, as_array_for
+from magmath.arrays.lazy_array import evaluate
 from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
+from magmath.engine.traces import tracing
 from magmath.errors import ShapeError
+
+MAX_PLANNED: Final = 128
+"""Results that are planned together."""
 
 
 def apply_along_axis(
@@ -28,13 +33,28 @@ def apply_along_axis(
             f"apply_along_axis: needs extents of 1 or more in all axes but {axis}, "
             f"was given shape {x.shape}; leave empty arrays out"
         )
-    results = [
+    results = (
         as_array_for("apply_along_axis", func1d(lines[index], *args, **options), x)
         for index in product(*map(range, outer))
-    ]
-    whole = reshape(stack(results), (*outer, *results[0].shape))
+    )
+    stacked = _stacked(results)
+    whole = reshape(stacked, (*outer, *stacked.shape[1:]))
     dims = range(len(outer), whole.ndim)
     return moveaxis(whole, dims, range(dim, dim + len(dims)))
+
+
+def _stacked(results: Iterator[Array]) -> Array:
+    """Return the results along a new first axis.
+
+    Many results are computed block by block: the time to plan them together grows faster than
+    their number.
+    """
+    blocks: list[Array] = []
+    while block := list(islice(results, MAX_PLANNED)):
+        blocks.append(stack(block))
+        if len(block) == MAX_PLANNED and tracing.current() is None:
+            evaluate(blocks[-1])
+    return blocks[0] if len(blocks) == 1 else concat(blocks)
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:

@@ -68,12 +68,12 @@ def asarray(
     and larger ones split along their first dimension. Python integers become int64, floats and
     complex numbers the default types (`set_default_dtype`), also in lists; other elements keep
     their types, NumPy scalars in a list too. An Array that already has the requested properties is
-    returned itself unless `copy` is True; other values are copied to the workers. Arrays in a list
-    are joined, as by `stack`, and gradients pass through them. A copy of a variable is its value, a
-    constant for `grad` and `minimize`. Raises DTypeError for element types that magmath lacks,
-    LayoutError for a layout that does not fit, ShapeError for elements of several shapes,
-    ValueError if `copy` is False and a copy is needed, DeviceError for a device other than the
-    pool's.
+    returned itself unless `copy` is True, or it is a number, such as a sum; other values are copied
+    to the workers. Arrays in a list are joined, as by `stack`, and gradients pass through them. A
+    copy of a variable is its value, a constant for `grad` and `minimize`. Raises DTypeError for
+    element types that magmath lacks, LayoutError for a layout that does not fit, ShapeError for
+    elements of several shapes, ValueError if `copy` is False and a copy is needed, DeviceError for
+    a device other than the pool's.
     """
     check_device("asarray", device)
     if isinstance(a, Array):
@@ -105,7 +105,14 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
         )
     if copy and result is array:
         result = copy_of(array)
+    if copy is None and result is array and _is_number(array):
+        return as_memory(Array(array.node))  # a write into it leaves the number as it is
     return as_memory(result) if copy else result
+
+
+def _is_number(array: Array) -> bool:
+    """Return True for what NumPy returns as a scalar, such as a sum."""
+    return not array.shape and array.view_of is None and not isinstance(array, Variable)
 
 
 @keyword_hints

@@ -13,8 +13,9 @@ from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape
 from magmath.api.reductions import all
-from magmath.arrays.array import Array, copy_of
+from magmath.arrays.array import Array, copy_of, rearranged
 from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.views import Permuted, as_memory
 from magmath.core.dtypes import as_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import RangeError
@@ -46,13 +47,26 @@ def asanyarray(
 
 
 def ascontiguousarray(a: Any, dtype: DTypeLike = None) -> Array:
-    """Return `a` as an array of one dimension or more; arrays have no order in memory."""
-    return array(a, dtype, copy=None, ndmin=1)
+    """Return `a` as an array of one dimension or more.
+
+    Arrays have no order in memory. A view whose elements NumPy would have to copy is copied, such
+    as x.T or x[::2], so that later writes into the result do not reach `a`.
+    """
+    x = array(a, dtype, copy=None, ndmin=1)
+    view = x.view_of if x is a else None
+    return x if view is None or view.is_contiguous else copy_of(x)
 
 
 def asfortranarray(a: Any, dtype: DTypeLike = None) -> Array:
-    """Return `a` as an array; arrays have no order in memory."""
-    return asarray(a, dtype=dtype)
+    """Return `a` as an array; see `ascontiguousarray`.
+
+    An array of two dimensions or more is copied, unless it is the transpose of another one.
+    """
+    x = asarray(a, dtype=dtype)
+    if x is not a or x.ndim < 2:
+        return ascontiguousarray(x) if x.ndim else x
+    view = rearranged(x, Permuted(tuple(range(x.ndim))[::-1])).view_of
+    return x if x.is_variable or (view is not None and view.is_contiguous) else copy_of(x)
 
 
 def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None) -> Array:
@@ -69,7 +83,7 @@ def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None)
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
     """Return an array with the values of `a`."""
-    return copy_of(a) if isinstance(a, Array) else asarray(a)
+    return as_memory(copy_of(a)) if isinstance(a, Array) else asarray(a)
 
 
 def fromfunction(

@@ -279,7 +279,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             return Array(leaf)
         key, step = part_of(self._node, key)
         if step is not None:
-            return rearranged(self, step)
+            view = rearranged(self, step)
+            has_memory = step.is_view and not view._node.shape  # s[...] is an array, not a number
+            return as_memory(view) if has_memory else view
         key = with_stored_positions(self, key)
         leaf = repeated_elements(self, key)
         if leaf is not None:

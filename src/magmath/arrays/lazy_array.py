@@ -269,10 +269,14 @@ class LazyArray(ArrayHandle):
             self._kept.values = ()
 
     def set_computed(self, leaf: Node) -> None:
-        """Set `leaf` as this array's value and drop the expression."""
+        """Set `leaf` as this array's value and drop the expression.
+
+        The node of a variable's value, such as `w[:]`, stays: it says which variable the value
+        belongs to, and the leaf does not.
+        """
         node = self._node
         self._leaf, self.pending_update = leaf, None
-        if node is leaf:
+        if node is leaf or node.operation.is_version:
             return
         if node.reads_version:
             self.keep_operands(leaf)

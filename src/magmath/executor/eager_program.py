@@ -43,6 +43,7 @@ class EagerProgram:
     ) -> None:
         leaves = (*arrays, *numbers)  # of which some may be read by none of the nodes
         name = {node: f"x{i}" for i, node in enumerate(dict.fromkeys((*leaves, *order)))}
+        received = {*leaves}
         self._nodes: list[Node] = []
         self._names: dict[str, Any] = {"empty": np.empty, "array": np.array}
         lines = [f"def program({', '.join(name[x] for x in leaves)}):"]
@@ -53,7 +54,7 @@ class EagerProgram:
         self._first_line = len(lines) + 1
         memory = _ReusedMemory(order, outputs)
         for node in order:
-            if node in leaves:
+            if node in received:
                 continue
             if node.operation is CONSTANT or node.operation is SCALAR:
                 self._names[name[node]] = number_array(node)

@@ -164,7 +164,9 @@ class TrainingStep:
         self._programs = {key: self._compile(x) for key, x in self._traced_steps.items()}
         graphs = [traced.graph for traced in self._traced_steps.values()]
         read = {leaf for graph in graphs for leaf in graph.leaves if leaf.name == "variable"}
-        self._compiled_leaves = [(leaf.value(), leaf, leaf.layout) for leaf in read]
+        self._compiled_leaves = [
+            (v, leaf, leaf.layout) for leaf in read if (v := leaf.value()) is not None
+        ]
         """The variables that the programs read, with their leaves and layouts in the programs."""
         self._traced_steps.clear()
         del self._feed  # the data are operands of each run

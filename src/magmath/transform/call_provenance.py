@@ -17,7 +17,7 @@ from magmath.graph import (
     set_provenance,
     weak_reference_to,
 )
-from magmath.graph.provenance.operand_references import reference_to_array
+from magmath.graph.provenance.operand_references import reference_to_value
 from magmath.transform.call_chain import CallChain, ChainMaker
 
 
@@ -86,9 +86,10 @@ class ProvenanceTemplate:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated_leaf()
                 keep_expression(leaf)
-                operands.append(reference_to_array(leaf))
+                operands.append(reference_to_value(argument._node, leaf))
             elif isinstance(source, Node):
-                operands.append(weak_reference_to(source.value().node))
+                variable = source.value()  # None: only an earlier value of it was read
+                operands.append(weak_reference_to(source if variable is None else variable.node))
             else:
                 operands.append(source)  # type: ignore[arg-type]
         return operands

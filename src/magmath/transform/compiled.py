@@ -8,6 +8,7 @@ from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import finalize, ref
 
+from magmath.arrays.array import Array
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.precision_state import PRECISION
@@ -196,8 +197,10 @@ class _CompiledFunction:
 
     def _run_uncompiled(self, args: Any, kwargs: Any) -> Any:
         """Run the function as Python; return its result as a compiled function does."""
-        results, tree = flatten(self._function(*args, **kwargs))
-        return unflatten(tree, [result_array(self._function, x) for x in with_arrays(results)])
+        returned, tree = flatten(self._function(*args, **kwargs))
+        results = [result_array(self._function, x) for x in with_arrays(returned)]
+        # each is an array of its own, not a view of an argument
+        return unflatten(tree, [x if x.is_weak else Array(x.node) for x in results])
 
     def _specialization_for(
         self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]

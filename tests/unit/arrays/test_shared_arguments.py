@@ -224,3 +224,19 @@ def test_arguments_without_common_elements_are_compiled() -> None:
         step(a[:, ::2], a[:, 1::2])
         assert len(calls) == (1 if isinstance(a, mm.Array) else 0)
         np.testing.assert_allclose(np.asarray(a), [[3.0, 1.0, 3.0, 1.0]] * 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_results_are_arrays_of_their_own(workers: int) -> None:
+    @mm.compile
+    def updated(x: Any, y: Any, z: Any) -> Any:
+        x += y
+        return x, y, x[:1], z
+
+    with current("shared" if workers else "inline", workers or 1):
+        x, z = mm.asarray([1.0, 2.0, 3.0]), mm.ones(2)
+        results = updated(x, x[::-1], z)
+        x *= 10
+        z += 1
+        for result, expected in zip(results, ([4, 4, 4], [4, 4, 4], [4], [1, 1]), strict=True):
+            np.testing.assert_array_equal(result, expected)

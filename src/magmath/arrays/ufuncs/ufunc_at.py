@@ -135,6 +135,8 @@ def _extreme(name: str, x: Node, indices: Sequence[Node], values: Node) -> Node:
     """
     space = array_namespace()
     behind = x.shape[len(indices) :]
+    if 0 in behind:
+        return x
     axes = [space.reshape(Array(index), (-1, *[1] * len(behind))) for index in indices]
     trailing = [
         space.reshape(space.arange(n), [1] * (d + 1) + [n] + [1] * (len(behind) - 1 - d))

@@ -81,7 +81,6 @@ class _RecipeBuilder:
 
     arguments  the positions of the arguments, followed by the own arrays
     own        arrays that the operations read and that are no arguments, nor computed
-    used       the positions of the arguments that are operands, in the order of their first use
 
     Positions of operands in steps are negative until `recipe` puts them first.
     """
@@ -92,7 +91,12 @@ class _RecipeBuilder:
         self._count = len(arguments)
         self._steps: list[NumberStep | RecipeStep] = []
         self._done: dict[tuple[int, int], int] = {}
-        self.used: list[int] = []
+        self._used: dict[int, int] = {}
+
+    @property
+    def used(self) -> list[int]:
+        """The positions of the arguments that are operands, in the order of their first use."""
+        return [*self._used]
 
     def add_result(self, leaf: Node) -> int:
         """Add the steps of a leaf, an argument or one without a record; return its position."""
@@ -166,9 +170,7 @@ class _RecipeBuilder:
 
     def _use(self, argument: int) -> int:
         """Add an argument to the operands, if it is none yet; return its position."""
-        if argument not in self.used:
-            self.used.append(argument)
-        return -1 - self.used.index(argument)
+        return -1 - self._used.setdefault(argument, len(self._used))
 
     def recipe(self) -> Recipe:
         """Return the recipe, with the used arguments as its operands."""

@@ -38,7 +38,7 @@ from magmath.graph import (
     set_value,
 )
 from magmath.graph.operation import NO_ATTRIBUTES, Operation
-from magmath.graph.provenance.operand_references import reference_to_array
+from magmath.graph.provenance.operand_references import reference_to_value
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
@@ -364,7 +364,8 @@ class EagerComputation:
         if recipe is None:
             recipe = recipe_of_operation(node.operation, signature)
             store_bounded(self._argument_recipes, signature, recipe, _MAX_LAYOUTS)
-        record = Provenance.of(recipe, recipe.last, (reference_to_array(leaf),), node.line)
+        operands = (reference_to_value(source, leaf),)
+        record = Provenance.of(recipe, recipe.last, operands, node.line)
         return self.new_leaf(signature.shape, signature.dtype, value.copy(), record)
 
     def _operands_of(self, node: Node, attempt: _Attempt | None = None) -> EagerOperands | None:

@@ -39,12 +39,13 @@ class EagerOperands:
                 copy
     """
 
-    __slots__ = ("leaves", "numbers", "sources", "transposes", "values")
+    __slots__ = ("_positions", "leaves", "numbers", "sources", "transposes", "values")
 
     def __init__(self) -> None:
         self.values: list[np.ndarray[Any, Any]] = []
         self.sources: list[OperandSource] = []
         self.leaves: list[Node] = []
+        self._positions: dict[Node, int] = {}
         self.numbers: list[Number] = []
         self.transposes: list[Node] = []
 
@@ -59,10 +60,8 @@ class EagerOperands:
     ) -> None:
         """Add a stored array, or its transpose."""
         leaves = self.leaves
-        position = len(leaves)
-        if leaf in leaves:
-            position = leaves.index(leaf)
-        else:
+        position = self._positions.setdefault(leaf, len(leaves))
+        if position == len(leaves):
             leaves.append(leaf)
         if transpose is None:
             self.sources.append(position)

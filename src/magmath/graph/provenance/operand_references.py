@@ -241,6 +241,12 @@ def reference_to_array(leaf: Node) -> OperandReference:
     return LeafReference(ref(leaf), None, _kept_array=keep_recent(leaf, nbytes))
 
 
+def reference_to_value(node: Node, leaf: Node) -> OperandReference:
+    """Return `reference_to` of a node whose value is in a leaf: a variable's value, or an array
+    that has been computed."""
+    return VersionReference(node) if node.operation.is_version else reference_to_array(leaf)
+
+
 class DeferredProvenance(Protocol):
     """A provenance whose record is made when it is needed."""
 
