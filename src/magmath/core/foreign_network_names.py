@@ -134,8 +134,9 @@ FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "hardsigmoid": "mm.nn.functional.hard_sigmoid(x)",
     "hardswish": "mm.nn.functional.hard_swish(x)",
     "logsigmoid": "mm.nn.functional.log_sigmoid(x)",
-    "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
-    "normalize": "x / mm.linalg.vector_norm(x, axis=1, keepdims=True)",
+    "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm, or by "
+    "1e-8 where it is smaller",
+    "normalize": "x / mm.maximum(mm.linalg.vector_norm(x, axis=1, keepdims=True), 1e-12)",
     "gumbel_softmax": "mm.softmax((x + mm.random.gumbel(size=x.shape)) / temperature, axis=-1)",
     "upsample": "mm.nn.functional.interpolate(x)",
     "ctc_loss": _CTC,

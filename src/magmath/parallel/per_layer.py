@@ -197,10 +197,13 @@ class Hybrid(PerLayer):
         workers, axes = environment.workers, LayerAxes(training, step_graph)
         for path, option in chosen.items():
             if workers > 1 and axes.possible(path, option, workers) != option:
-                parts = f"{axes.extent(path, option)} {option}s"
+                extent = axes.extent(path, option)
+                problem, remedy = f"{extent} {option}s for {workers} workers", ", or fewer workers"
+                if not extent:
+                    problem, remedy = f"no {option}s by which its parameters can be divided", ""
                 raise OptionError(
-                    f"Hybrid: layer {path!r} has {parts} for {workers} workers "
-                    f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
+                    f"Hybrid: layer {path!r} has {problem} with the option {option!r}; "
+                    f"choose the option 'data' for it{remedy}"
                 )
         return chosen, {}
 

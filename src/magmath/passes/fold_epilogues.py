@@ -49,14 +49,17 @@ def _candidate_groups(graph: Graph) -> list[list[Node]]:
 EpilogueRule = Callable[[Node, set[Node]], Node | None]
 
 
-def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
-    """Return the graph with the first matching rule for its name applied to each node; biases are
-    folded only if `bias` is true.
+def fold_epilogues(graph: Graph, *, bias: bool = True, sums: bool = True) -> Graph:
+    """Return the graph with the first matching rule for its name applied to each node.
+
+    bias  fold biases
+    sums  fold what changes the rounding: biases, residuals and updates. Whether they can be folded
+          depends on the layouts, and so on the number of workers
 
     A rule receives the nodes that it may consume: those that exactly one node reads and that are
     not roots.
     """
-    rules = RULES if bias else RULES_WITHOUT_BIAS
+    omitted = {*(() if bias else (_bias,)), *(() if sums else (_bias, _residual, _update))}
     users = users_of(graph.nodes)
     roots = set(graph.roots)
     single: set[Node] = set()
@@ -64,8 +67,8 @@ def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
     for node in graph.nodes:
         inputs = tuple([new[source] for source in node.inputs])
         current = node.with_inputs(inputs)
-        for rule in rules.get(node.operation.name, ()):
-            folded = rule(current, single)
+        for rule in RULES.get(node.operation.name, ()):
+            folded = None if rule in omitted else rule(current, single)
             if folded is not None:
                 current = folded
                 break
@@ -183,6 +186,3 @@ RULES: Mapping[str, Sequence[EpilogueRule]] = {
     "subtract": (_update,),
 }
 """The rules for the nodes of each name; the first one that matches is applied."""
-RULES_WITHOUT_BIAS = {
-    name: [rule for rule in rules if rule is not _bias] for name, rules in RULES.items()
-}

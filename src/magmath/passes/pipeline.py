@@ -50,7 +50,8 @@ Rewrite = Callable[[Graph, Environment], Graph]
 
 
 def _fold_epilogues(graph: Graph, environment: Environment) -> Graph:
-    return fold_epilogues(graph, bias=environment.fold_bias != SEPARATE)
+    bias, sums = environment.fold_bias != SEPARATE, not environment.deterministic
+    return fold_epilogues(graph, bias=bias, sums=sums)
 
 
 @final

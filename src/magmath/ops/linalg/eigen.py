@@ -1,8 +1,9 @@
 """Eigenvalues, as LAPACK computes them, packed like the other factorizations.
 
 The results are eigenvalues over eigenvectors; `eigen_parts` separates them. Equal eigenvalues do
-not determine their vectors: the gradient is then correct for results that do not depend on the
-choice. Gradients follow Giles (2008), and Boeddeker et al. (2017) for eig.
+not determine their vectors: the gradient is then that of fixed ones, correct for results of the
+values, or of the space of these vectors; docs/numpy.md has an exception. Gradients follow Giles
+(2008), and Boeddeker et al. (2017) for eig.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The singular value decomposition, as LAPACK computes it, packed like the other factorizations.
 
 The result is U over the singular values over Vᴴ transposed; `svd_parts` separates them. Equal
-singular values do not determine their vectors: the gradient is then correct for results that do not
-depend on the choice. Gradients follow Giles (2008), and Wan and Zhang (2019) for complex matrices.
+singular values do not determine their vectors: the gradient is then that of fixed ones, correct for
+results of the values, or of the space of these vectors; docs/numpy.md has an exception. Gradients
+follow Giles (2008), and Wan and Zhang (2019) for complex matrices.
 """
 
 from __future__ import annotations
