@@ -194,6 +194,20 @@ def test_losses_of_other_weights_than_samples(
         np.testing.assert_allclose(other, result[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_means_of_the_batch_are_products_and_those_of_parts_quotients(name: str) -> None:
+    """1/16 is exact, 1/5 and 1/6 are not."""
+    result = []
+    with current("inline"):
+        for strategy in ("data", DataParallel(accumulate=3)):
+            trainer = mm.train.Trainer(
+                nn.Dense(5), LOSSES[name], mm.optim.Momentum(0.01), seed=1, strategy=strategy
+            )
+            history = trainer.fit(X[:32], Y[:32], batch_size=16, epochs=2, shuffle=False)
+            result.append(history.step_losses)
+    np.testing.assert_allclose(result[1], result[0], rtol=1e-4, atol=1e-5)
+
+
 class _Centred(nn.Module):
     """A loss that moves a centre with the outputs, so only the first part reads what the whole
     batch does."""

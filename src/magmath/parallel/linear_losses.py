@@ -115,8 +115,7 @@ class _Comparison:
         """Return the terms of corresponding nodes."""
         if part not in self._varying:
             return LossTerms(None, _of_whole_batch(part, whole))
-        is_scaled = _is_times_number(part) and _is_times_number(whole)
-        if part.shape != whole.shape or (part.name != whole.name and not is_scaled):
+        if part.shape != whole.shape or not _are_alike(part, whole):
             raise _NotLinear
         pairs = list(zip(part.inputs, whole.inputs, strict=True))
         if part.name == "sum" and self._is_over_samples(part, whole):
@@ -167,7 +166,7 @@ class _Comparison:
             seen.add(pair)
             if part not in self._varying:
                 _of_whole_batch(part, whole)
-            elif part.is_leaf or part.name != whole.name or part.shape != whole.shape:
+            elif part.is_leaf or part.shape != whole.shape or not _are_alike(part, whole):
                 raise _NotLinear
             elif part.name == "sum" and self._is_over_samples(part, whole):
                 self._check_equal(part.inputs[0], whole.inputs[0])
@@ -310,6 +309,12 @@ def _of_whole_batch(part: Node, whole: Node) -> Node:
         if not any(_have_equal_values(x, leaf) for x in known):
             raise _NotLinear
     return whole
+
+
+def _are_alike(part: Node, whole: Node) -> bool:
+    """Return True for nodes of one operation: of a mean over eight samples and one over three, one
+    multiplies by 1/8 and the other one divides by 3."""
+    return part.name == whole.name or (_is_times_number(part) and _is_times_number(whole))
 
 
 def _is_times_number(node: Node) -> bool:
