@@ -20,6 +20,7 @@ from engines import current
 from magmath import nn
 from magmath.comm import update_clock
 from magmath.core.update_rules import Denied, UpdateRules
+from magmath.engine import session
 from magmath.errors import MagmathError, MemoryLimitError, NonFiniteLoss
 from magmath.executor import asynchronous_run
 from magmath.executor.context import Context
@@ -740,3 +741,19 @@ def test_calls_of_a_step_are_measured_for_the_simulator() -> None:
         step = net.simulate()
         assert step.seconds > 0
         assert "replay" in step.form or "segments" in step.form
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_equal_networks_have_one_program(kind: str, workers: int) -> None:
+    def trained(seed: int) -> tuple[int, float]:
+        layers = [nn.Dense(5, "tanh"), nn.Dense(2)]
+        net = nn.NeuralNetwork(layers, loss="mean_squared_error", optimizer="adam", seed=seed)
+        history = net.fit(X, Y, batch_size=10, epochs=2, strategy="asynchronous")
+        return session.engine()._programs.built, history.loss[-1]
+
+    with current(kind, workers) as pool:
+        trained(0)
+        numbers, losses = zip(*map(trained, (1, 2, 1, 2)), strict=True)
+        assert len(set(numbers)) == 1
+        exact = pool.workers == 1  # no other worker's update comes between
+        np.testing.assert_allclose(losses[:2], losses[2:], rtol=0 if exact else 0.2)

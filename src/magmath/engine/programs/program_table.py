@@ -71,7 +71,7 @@ class ProgramTable:
         The options are those of `Engine.compile`.
         """
         modes = modes or self.modes
-        key = (graph.key, modes, division)
+        key = (graph.key, modes, None if division is None else division.key(graph))
         compiled = self._programs.find(key)
         if compiled is not None:
             return compiled

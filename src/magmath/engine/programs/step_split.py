@@ -8,7 +8,7 @@ alone, such as the state of a generator, need no server: each worker computes th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -35,6 +35,21 @@ class AsynchronousDivision:
     steps: Collection[Node]
     updates: Collection[Node]
     staleness: int
+
+    def key(self, graph: Graph) -> Hashable:
+        """Return what is equal for divisions of graphs with one key that have one program."""
+        position: dict[Node, int] = {}
+        for node in (*graph.leaves, *graph.targets):
+            if node is not None:
+                position.setdefault(node, len(position))
+
+        def positions(nodes: Iterable[Node]) -> tuple[int, ...]:
+            return tuple([position[x] for x in nodes if x in position])
+
+        copies = [(x, y) for x, y in self.copies.items() if x in position and y in position]
+        counted = [frozenset(positions(nodes)) for nodes in (self.steps, self.updates)]
+        servers = tuple(map(positions, self.servers))
+        return positions(x for pair in copies for x in pair), servers, *counted, self.staleness
 
 
 @final
