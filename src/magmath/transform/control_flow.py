@@ -194,9 +194,9 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
         )
     raise TracingError(
         "while_loop: the number of steps depends on values, which do not exist while a function is "
-        "traced; only mm.compile, and mm.vmap in a compiled function, as in "
-        "mm.compile(mm.vmap(f)), can contain such a loop; otherwise use mm.fori_loop or mm.scan "
-        "with a fixed number of steps, and mm.where"
+        "traced. A function that mm.compile traces can contain such a loop, also in mm.vmap, but "
+        "not in a branch of mm.cond, in mm.fori_loop, mm.scan or mm.remat, or in a gradient; there "
+        "use mm.fori_loop or mm.scan with a fixed number of steps, and mm.where"
     )
 
 
