@@ -194,6 +194,8 @@ class _LoopProgram:
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""
         compiled = self._compiled
+        for variable in self._trace.read.values():  # whose values gradients may read
+            keep_expression(variable.current_version)
         variables = [self._trace.read[leaf] for leaf in self._assigned]
         numbers = self._trace.numbers_of_run(self._steps)
         unrollable = LoopProvenance(

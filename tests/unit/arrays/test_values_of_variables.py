@@ -108,3 +108,30 @@ def test_what_was_computed_from_lost_variables_is_read(pool: tuple[str, int]) ->
         trainer = mm.train.Trainer(nn.Dense(2), lambda outputs, _: mm.mean((outputs - y) ** 2))
         history = trainer.fit(np.ones((4, 3)), np.zeros((4, 2)), batch_size=4, epochs=2)
         assert history.loss[1] < history.loss[0]
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool[0])
+@pytest.mark.parametrize("loop", ["fori_loop", "scan"])
+def test_gradients_pass_through_loops_that_assign_what_they_read(
+    pool: tuple[str, int], loop: str
+) -> None:
+    with current(*pool):
+        v, start = mm.variable("v", np.ones(3)), mm.asarray(np.arange(1.0, 4.0))
+
+        def step(_: Any, c: Any) -> Any:
+            product = c * v
+            v.assign(v * 2)
+            return product
+
+        def result(c: Any) -> Any:
+            v.assign(mm.ones(3))
+            if loop == "fori_loop":
+                return mm.sum(mm.fori_loop(0, 3, step, c))
+            return mm.sum(mm.scan(lambda h, x: (step(x, h), h), c, mm.ones(3))[0])
+
+        for gradient in (mm.grad(result), mm.compile(mm.grad(result))):
+            np.testing.assert_allclose(gradient(start), [8, 8, 8])
+        value, by_variable = mm.value_and_grad(lambda: result(start), [v])
+        assert float(value) == 48
+        np.testing.assert_allclose(by_variable[v], [14, 28, 42])  # of each value that was read
+        np.testing.assert_array_equal(mm.hessian(result)(start), np.zeros((3, 3)))
