@@ -351,6 +351,10 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
     def __imatmul__(self, other: Any) -> Array:
         return self.replace_value(self._in_own_type((self @ other).node))
 
+    def copy(self, order: str = "K", subok: bool = False) -> Array:
+        """Return an array with the same values; of a number another number."""
+        return copy_of(self)
+
     def converted(self) -> Array:
         """Return this array; a weakly typed number becomes one of its class's default type."""
         return self
