@@ -13,9 +13,9 @@ from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape
 from magmath.api.reductions import all
-from magmath.arrays.array import Array, copy_of, rearranged
+from magmath.arrays.array import Array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
-from magmath.arrays.views import Permuted, as_memory
+from magmath.arrays.views import as_memory
 from magmath.core.dtypes import as_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import RangeError
@@ -65,7 +65,7 @@ def asfortranarray(a: Any, dtype: DTypeLike = None) -> Array:
     x = asarray(a, dtype=dtype)
     if x is not a or x.ndim < 2:
         return ascontiguousarray(x) if x.ndim else x
-    view = rearranged(x, Permuted(tuple(range(x.ndim))[::-1])).view_of
+    view = x.T.view_of
     return x if x.is_variable or (view is not None and view.is_contiguous) else copy_of(x)
 
 

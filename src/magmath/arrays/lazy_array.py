@@ -276,11 +276,13 @@ class LazyArray(ArrayHandle):
         """
         node = self._node
         self._leaf, self.pending_update = leaf, None
-        if node is leaf or node.operation.is_version:
+        if node is leaf:
+            return
+        keep_expression(node)
+        if node.operation.is_version:
             return
         if node.reads_version:
             self.keep_operands(leaf)
-        keep_expression(node)
         if not node.is_leaf:
             set_value(node, leaf)  # for pending expressions that read this node
         add_leaf_to_captures(node, leaf)
