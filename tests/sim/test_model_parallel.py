@@ -180,20 +180,20 @@ def test_convolutions_of_many_channels_compute_their_share_of_the_outputs(
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "option", "extent"),
+    ("make", "shape", "option", "extent", "reason"),
     [
-        (lambda: nn.Conv2d(3, 5), (8, 7, 7), "output", 3),
-        (lambda: nn.Conv2d(8, 5), (3, 7, 7), "input", 3),
-        (lambda: nn.ConvTranspose2d(3, 5), (8, 7, 7), "output", 3),
-        (lambda: nn.Conv2d(8, 5, groups=2), (8, 7, 7), "output", 0),
-        (lambda: nn.Dense(3), (8,), "output", 3),
+        (lambda: nn.Conv2d(3, 5), (8, 7, 7), "output", 3, "3 "),
+        (lambda: nn.Conv2d(8, 5), (3, 7, 7), "input", 3, "3 "),
+        (lambda: nn.ConvTranspose2d(3, 5), (8, 7, 7), "output", 3, "3 "),
+        (lambda: nn.Conv2d(8, 5, groups=2), (8, 7, 7), "output", 0, "no outputs by which"),
+        (lambda: nn.Dense(3), (8,), "output", 3, "3 "),
     ],
 )
 def test_a_layer_with_fewer_outputs_than_workers_cannot_be_divided(
-    make: Any, shape: Any, option: str, extent: int
+    make: Any, shape: Any, option: str, extent: int, reason: str
 ) -> None:
     with current("shared", 4):
-        with pytest.raises(OptionError, match=f"layer '0' has {extent} "):
+        with pytest.raises(OptionError, match=f"layer '0' has {reason}"):
             trained(make, shape, {"0": option})
         net = trained(make, shape, ModelParallel(option))  # the last layer is divided
         assert net.history.strategy == f"0: data, 2: {option}"
