@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-import torch
+import numpy as np
 from torch import Tensor
 
 
@@ -19,15 +19,15 @@ class StepValues:
 
     def __init__(self, width: int, allocate: Callable[[int], Tensor]) -> None:
         self.width, self._allocate = width, allocate
-        self._rows = torch.empty((0, width), dtype=torch.float64)
+        self._rows = np.empty((0, width))
         self._reported = 0
 
     def start(self, steps: int) -> None:
         """Begin a run; calls `allocate` if more steps than before need memory."""
         if len(self._rows) < steps:
             nbytes = 8 * self.width * steps
-            memory = self._allocate(nbytes)[:nbytes]
-            self._rows = memory.view(torch.float64).view(steps, self.width)
+            memory = self._allocate(nbytes)[:nbytes].numpy()
+            self._rows = memory.view(np.float64).reshape(steps, self.width)
         self._reported = 0
 
     def clear(self) -> None:
@@ -36,8 +36,9 @@ class StepValues:
 
     def set(self, step: int, values: Sequence[float]) -> None:
         """Store the values of a step."""
-        self._rows[step, :-1] = torch.tensor(values[:-1], dtype=torch.float64)
-        self._rows[step, -1] = values[-1]
+        row = self._rows[step]
+        row[:-1] = values[:-1]
+        row[-1] = values[-1]  # after the others: it marks the step as finished
 
     def prefix(self) -> tuple[int, list[float]]:
         """Return the number of steps before the first unfinished one, and their values that were

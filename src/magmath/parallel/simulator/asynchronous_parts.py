@@ -32,6 +32,13 @@ from magmath.parallel.simulator.program_tasks import (
 from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
+STEP_CALLS = 20
+"""The time of taking a step and an update by the rules and of storing what the step emits, in times
+of one kernel call."""
+
+LOCK_CALLS = 2
+"""The time of a server's lock, in times of one kernel call."""
+
 TimesOf = Callable[[Program, Environment, list[float]], CallTimes]
 """Returns the times of the calls of a program for one worker, given the predicted seconds of its
 instructions."""
@@ -47,12 +54,13 @@ def step_parts(
     compute = writer.kernel("step", step.compute)
     advance = writer.kernel("numbers", step.advance)  # each worker computes those of all steps
     workers = range(program.workers)
+    rules = STEP_CALLS * environment.machine.call_seconds
     compute = replace(
         compute,
-        seconds=compute.seconds + program.workers * advance.seconds,
+        seconds=compute.seconds + program.workers * advance.seconds + rules,
         nbytes=compute.nbytes + program.workers * advance.nbytes,
     )
-    updates = [writer.kernel(f"update {i}", part) for i, part in enumerate(step.updates)]
+    updates = [writer.update(i, part) for i, part in enumerate(step.updates)]
     return [
         StepParts(writer.copies(worker), compute, writer.messages(worker), updates)
         for worker in workers
@@ -82,6 +90,14 @@ class _PartWriter:
         seconds, nbytes = sum(x.seconds for x in tasks), sum(x.nbytes for x in tasks)
         return SimulatedTask(f"{name} ({KERNEL})", (0,), (COMPUTE,), float(seconds), nbytes=nbytes)
 
+    def update(self, server: int, part: WorkerProgram) -> SimulatedTask:
+        """Return the update of a server, with its lock."""
+        task = self.kernel(f"update {server}", part)
+        return replace(task, seconds=task.seconds + self._calls(LOCK_CALLS))
+
+    def _calls(self, number: int) -> float:
+        return number * self._environment.machine.call_seconds
+
     def copies(self, worker: int) -> list[SimulatedTask]:
         """Return the copy of each server's arrays by a worker."""
         return [
@@ -109,7 +125,7 @@ class _PartWriter:
         """Return the copy of slots between a worker and a server, or their message."""
         nbytes = float(sum(_nbytes(self._slot(i)) for i in slots))
         if self._is_local(worker, server):
-            seconds = nbytes / self._environment.bandwidth
+            seconds = nbytes / self._environment.bandwidth + self._calls(LOCK_CALLS + len(slots))
             moved = 2 * nbytes if 2 * nbytes > self._network.cache else 0.0
             return SimulatedTask(f"{name} ({COPY})", (0,), (COMPUTE,), seconds, nbytes=moved)
         stage = self._message(worker, server % self._program.workers, nbytes)
