@@ -449,6 +449,16 @@ def test_an_interrupted_training_saves_all_epochs_also_those_before_it_was_resum
     assert history["strategy"]
 
 
+def test_resuming_says_what_it_continues(tmp_path: Path, here: Here) -> None:
+    arguments = ("train", "mlp", "--width", "8", "--resume", "--output", str(tmp_path))
+    assert "There is no checkpoint in" in here(*arguments, "--epochs", "1").stdout
+    assert "Training continues after epoch 1." in here(*arguments, "--epochs", "2").stdout
+    assert "All 2 epochs are done already" in here(*arguments, "--epochs", "2").stdout
+    other = here("train", "mlp", "--width", "9", *arguments[4:], "--epochs", "3")
+    assert other.returncode == 1
+    assert "belongs to another module: " in " ".join(other.stderr.split())
+
+
 def test_training_on_a_folder_of_images(tmp_path: Path, here: Here) -> None:
     image = pytest.importorskip("PIL.Image", reason="image folders need Pillow")
     for part, count in (("train", 12), ("val", 4)):

@@ -45,7 +45,7 @@ from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
-from magmath.core.foreign_names import missing_in_module
+from magmath.core.foreign_names import MM_NAMES, hint, missing_in_module
 from magmath.core.missing_numpy_names import numpy_hint
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
@@ -62,7 +62,9 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Raise AttributeError; for a NumPy name the message has the name used here."""
-        raise missing_in_module("magmath.linalg", __all__, name, numpy_hint(name))
+        raise missing_in_module(
+            "magmath.linalg", __all__, name, numpy_hint(name) or hint(MM_NAMES, name)
+        )
 
 
 __all__ = [

@@ -5,6 +5,7 @@ It uses only the public names, as a user's script would.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
@@ -169,6 +170,8 @@ def _run(
     data = train_data(options)
     create_folder(folder)
     console.print(data.description, markup=False)
+    if options["resume"]:
+        console.print(_resumption(folder, options["epochs"]), markup=False)
     with mm.init(
         options["workers"],
         hosts=options["hosts"],
@@ -184,6 +187,18 @@ def _run(
             raise
         files = save(history)
     return _result(options, data, history, files)
+
+
+def _resumption(folder: Path, epochs: int) -> str:
+    """Return what `--resume` continues, and what to do if that is nothing."""
+    from magmath.train.checkpoint import HISTORY, NAME
+
+    if not all((folder / name).is_file() for name in (NAME, HISTORY)):
+        return f"There is no checkpoint in {folder}: training starts from the beginning."
+    done = len(json.loads((folder / HISTORY).read_text())["epochs"])
+    if done >= epochs:
+        return f"All {done} epochs are done already; give a larger --epochs to train on."
+    return f"Training continues after epoch {done}."
 
 
 def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -> NeuralNetwork:

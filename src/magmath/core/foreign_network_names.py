@@ -82,6 +82,10 @@ NN_NAMES: Final[Mapping[str, str]] = {
     "EmbeddingBag": "mm.mean(mm.nn.Embedding(count, features)(x), axis=1)",
     "CosineSimilarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "init": "mm.nn.initializers",
+    **dict.fromkeys(
+        ("clip_grad_norm_", "clip_grad_norm"), "clip_norm= of an optimizer, such as mm.optim.Adam"
+    ),
+    "clip_grad_value_": "clip_value= of an optimizer, such as mm.optim.Adam",
     "utils": "clip_norm= and clip_value= of an optimizer, such as mm.optim.Adam",
     "CTCLoss": _CTC,
     "TripletMarginLoss": _TRIPLET,
@@ -162,6 +166,7 @@ OPTIMIZER_ATTRIBUTES: Final[Mapping[str, str]] = {
     "param_groups": "the argument groups= for other settings of some variables, and "
     "optimizer.learning_rate",
     "apply_gradients": "optimizer.update(dict(zip(variables, gradients)))",
+    "state": "optimizer.state_dict()",
     "add_param_group": "the argument groups=; update takes any variables",
 }
 """Attributes that optimizers lack."""
@@ -177,6 +182,9 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
     "swa_utils": "average = copy.deepcopy(module) and, after a step, v.assign(decay * v + "
     "(1 - decay) * w) of each mm.nn.Parameter v of it, where w is that of the module",
     "Adamax": "mm.optim.Adam(learning_rate), which is similar",
+    "Adafactor": "mm.optim.Adam(learning_rate), whose states take more memory",
+    "Lion": "mm.optim.AdamW(learning_rate)",
+    "Muon": "mm.optim.Momentum(learning_rate, momentum)",
     "SparseAdam": "mm.optim.Adam(learning_rate)",
     "Rprop": "mm.optim.RMSprop(learning_rate), its form for batches",
 }

@@ -232,6 +232,7 @@ class Checkpoint:
         def own(prefix: str) -> dict[str, Shape]:
             return {k: v.shape for k, v in variables.items() if k.startswith(prefix)}
 
+        self._check_module(saved(_MODULE))
         if own(_STRATEGY) != saved(_STRATEGY):
             raise WeightsError(
                 f"fit: the checkpoint {self.path} belongs to another strategy than "
@@ -252,6 +253,21 @@ class Checkpoint:
                 f"fit: the checkpoint {self.path} was written with"
                 f"{'out' if scales else ''} loss scaling, this training is with"
                 f"{'' if scales else 'out'} it; give the same precision, or another folder"
+            )
+
+    def _check_module(self, saved: Mapping[str, Shape]) -> None:
+        """Raise WeightsError if the shapes of a checkpoint's arrays are not those of the module."""
+        state = self._trainer.module.state_dict()
+        own = {_MODULE + path: tuple(value.shape) for path, value in state.items()}
+        different = [k for k in {**own, **saved} if own.get(k) != saved.get(k)]
+        if different:
+            first = different[0]
+            others = f", and {len(different) - 1} more differ" if len(different) > 1 else ""
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} belongs to another module: "
+                f"{first.removeprefix(_MODULE)} is {_described(saved.get(first))} there and "
+                f"{_described(own.get(first))} here{others}; give the same module, or another "
+                f"folder"
             )
 
     def restore_listeners(self) -> None:
@@ -374,6 +390,10 @@ def _freeze_only(module: Module, paths: Collection[str]) -> None:
     if frozen != set(paths):
         module.unfreeze(lambda path, p: isinstance(p, Parameter))
         module.freeze(lambda path, p: isinstance(p, Parameter) and path in paths)
+
+
+def _described(shape: Shape | None) -> str:
+    return "missing" if shape is None else f"of shape {shape}"
 
 
 def _history(content: dict[str, Any]) -> History:
