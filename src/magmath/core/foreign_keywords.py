@@ -81,7 +81,13 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "padding_mode": ("mm.nn.CircularPad2d, ReflectionPad2d and ReplicationPad2d pad before it",),
     "p": ("rate",),
     "inplace": (_IN_PLACE,),
-    # training and data
+    # losses, training and data
+    "input": ("outputs", "x"),
+    "target": ("targets",),
+    "y_pred": ("outputs",),
+    "y_true": ("targets",),
+    "metrics": ("mm.train.Trainer(module, loss, optimizer, metrics=…) reports metrics",),
+    "momentum": ("mm.optim.Momentum(learning_rate, momentum) and Nesterov have a momentum",),
     "dataset": ("source",),
     "batch": ("batch_size",),
     "num_workers": ("threads",),

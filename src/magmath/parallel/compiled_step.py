@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, final
 
+from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
@@ -94,9 +96,9 @@ class CompiledStep:
     def __call__(self, *batch: Any) -> Array:
         """Take a step on a batch: arrays whose first axis numbers the samples.
 
-        Strategies that do not divide the batch, by `accumulate=` or among replicas, take any
-        arrays, or none. Raises TracingError within a compiled function, ShapeError for a batch that
-        the strategy cannot divide.
+        Lists of numbers are converted. Strategies that do not divide the batch, by `accumulate=` or
+        among replicas, take any arrays, or none. Raises TracingError within a compiled function,
+        ShapeError for a batch that the strategy cannot divide.
         """
         if tracing.current() is not None:
             raise TracingError(
@@ -104,7 +106,7 @@ class CompiledStep:
                 "but this call is traced as part of a compiled function or a loop, which runs "
                 "later; call the step in a Python loop that is not compiled"
             )
-        arrays, tree = flatten(batch)
+        arrays, tree = flatten(tuple(map(_without_list, batch)))
         leaves = [as_array("CompiledStep", x) for x in arrays]
         self._prepare(tree, leaves)
         program = self._programs[(self.steps + 1) % self.strategy.every == 0]
@@ -179,6 +181,11 @@ class CompiledStep:
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().pending_graph(graph)
+
+
+def _without_list(argument: Any) -> Any:
+    is_list = isinstance(argument, (list, tuple)) and is_number_table(argument)
+    return asarray(argument) if is_list else argument
 
 
 def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Callable[..., Array]:

@@ -363,7 +363,8 @@ def _callables() -> list[Any]:
     schedules = [getattr(mm.optim.schedules, name) for name in
                  ("Step", "Exponential", "Cosine", "OneCycle", "Plateau")]  # fmt: skip
     functions = [mm.sum, mm.mean, mm.argmax, mm.softmax, mm.concat, mm.std, mm.data.read_csv,
-                 mm.nn.functional.scaled_dot_product_attention]  # fmt: skip
+                 mm.nn.functional.scaled_dot_product_attention, mm.nn.cross_entropy,
+                 mm.nn.huber]  # fmt: skip
     others = [mm.data.Loader, mm.train.Trainer, mm.train.EarlyStopping]
     return [*layers, *optimizers, *schedules, *functions, *others]
 

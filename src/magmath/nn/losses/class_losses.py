@@ -10,6 +10,7 @@ from magmath.api.creation import ones
 from magmath.api.data_types import astype
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.losses.class_labels import (
     check_labels,
@@ -24,6 +25,7 @@ from magmath.nn.losses.loss_reduction import Reduction, reduced, wide_sum
 from magmath.ops import elementwise as e
 
 
+@keyword_hints
 def cross_entropy(
     outputs: Array,
     targets: Array,
@@ -116,6 +118,7 @@ def _cross_entropy_of_labels(
     return astype(mean, losses.dtype, copy=False)
 
 
+@keyword_hints
 def hinge(
     outputs: Array,
     targets: Array,

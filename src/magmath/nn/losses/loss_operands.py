@@ -6,6 +6,7 @@ from typing import Any
 
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array, as_arrays, floating
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import can_broadcast_to
 from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.errors import ShapeError
@@ -19,8 +20,9 @@ has the type of the outputs, the default floating point type if they are integer
 
 
 def with_common_arguments(function: F) -> F:
-    """Add the paragraph on outputs, targets and `reduction` to the docstring of a loss."""
-    return with_paragraph(function, _ARGUMENTS)
+    """Add the paragraph on outputs, targets and `reduction` to the docstring of a loss, and hints
+    about names of other libraries."""
+    return keyword_hints(with_paragraph(function, _ARGUMENTS))
 
 
 def in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
