@@ -348,29 +348,9 @@ def test_mistakes() -> None:
 class Returns(GradientAveraging):
     """Exchanges gradients by a given function, with the parameters on every worker."""
 
-    label = "returns"
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
+    def __init__(self, function: Any, accumulate: int = 1) -> None:
+        super().__init__(accumulate)
         self.function = function
-
-    def prepare(self, training: Any, environment: Any) -> None:
-        pass
-
-    def state(self, training: Any) -> dict[str, Any]:
-        return {}
-
-    def options(self, training: Any, environment: Any, step_graph: Any) -> Any:
-        return dict.fromkeys(training.layers, "data"), {}
-
-    def copies(self, training: Any) -> dict[Any, Any]:
-        return {}
-
-    def own_layouts(self, training: Any, environment: Any) -> dict[Any, Any]:
-        return {}
-
-    def distributed_samples(self, x: mm.Array) -> mm.Array:
-        return x
 
     def exchange(self, training: Any, gradients: Sequence[mm.Array]) -> Any:
         return self.function(gradients)
@@ -391,3 +371,14 @@ def test_an_exchange_returns_a_gradient_for_each_parameter(
         with pytest.raises(error, match=message):
             trained(Returns(function), make=lambda: [nn.Dense(5)])
         trained(Returns(list), make=lambda: [nn.Dense(5)])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_strategy_defines_its_exchange_alone(accumulate: int) -> None:
+    signs, expected = Returns(lambda gradients: [mm.sign(x) for x in gradients], accumulate), []
+    assert signs.label == ("Returns()" if accumulate == 1 else "Returns(accumulate=2)")
+    for workers in (0, 2):
+        with current("inline" if not workers else "shared", max(workers, 1)):
+            net = trained(signs, make=lambda: [nn.Dense(5)])
+            expected.append(net.module.parameters()[0].numpy())
+    np.testing.assert_allclose(expected[1], expected[0], rtol=1e-6)

@@ -7,7 +7,7 @@ trains in this way, or replays a given schedule of delays as a pure function, fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 from weakref import ref
@@ -23,7 +23,7 @@ from magmath.engine import session
 from magmath.engine.evaluation.loop_rows import row_of, with_row
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.errors import OptionError
-from magmath.graph import Graph, Node
+from magmath.graph import Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
@@ -107,16 +107,7 @@ class Asynchronous(GradientAveraging):
         cleared: dict[str, Any] = {"_module": None, "_counts": None, "_copies": {}, "_delay": None}
         return {**vars(self), **cleared}
 
-    @property
-    def label(self) -> str:
-        return repr(self)
-
     # variables and layouts --------------------------------------------------------------------
-
-    def options(
-        self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
-    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
-        return dict.fromkeys(training.layers, "data"), {}
 
     def prepare(self, training: Training, environment: Environment) -> None:
         """Make the former values of the parameters, at first their current values."""
@@ -176,9 +167,6 @@ class Asynchronous(GradientAveraging):
         return {v: environment.replicated(v.shape, shared=v.ndim > 0) for v in states}
 
     # the step ---------------------------------------------------------------------------------
-
-    def distributed_samples(self, x: Array) -> Array:
-        return x
 
     def copies(self, training: Training) -> Mapping[Node, Node]:
         if self._counts is None:

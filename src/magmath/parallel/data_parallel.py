@@ -89,10 +89,6 @@ class DataParallel(GradientAveraging):
         self.unrolls_loops = messages == ONE_BIT
         self._residuals: VariableMap[Variable] = VariableMap()
 
-    @property
-    def label(self) -> str:
-        return repr(self)
-
     def __repr__(self) -> str:
         settings = [repr(self.exchange_name)]
         settings += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []

@@ -31,6 +31,7 @@ from magmath.nn.forward_hooks import forward_hook
 from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
+from magmath.parallel.gradient_messages import divided_batch
 from magmath.parallel.joined_outputs import joined_outputs
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.linear_losses import TracedLoss
@@ -62,8 +63,8 @@ class GradientAveraging(Strategy):
                  added, weighted by their samples, and exchanged once. A part starts after the
                  gradients of the one before, so only one needs memory for its activations
 
-    A derived class defines the abstract methods below, and `label`, `prepare` and `state`
-    (`Strategy`).
+    A derived class defines `exchange`. By default every worker has all parameters, and the strategy
+    has no variables of its own.
     """
 
     every = 1
@@ -73,27 +74,42 @@ class GradientAveraging(Strategy):
     def __init__(self, accumulate: int = 1) -> None:
         self.accumulate = require_integer(f"{type(self).__name__}: accumulate", accumulate, 1)
 
-    @abstractmethod
+    @property
+    def label(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        settings = f"accumulate={self.accumulate}" if self.accumulate > 1 else ""
+        return f"{type(self).__name__}({settings})"
+
+    def prepare(self, training: Training, environment: Environment) -> None:
+        pass
+
+    def state(self, training: Training) -> Mapping[str, Variable]:
+        return {}
+
     def options(
         self, training: Training, environment: Environment, step_graph: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         """Return the option of each layer (the table of `layer_layouts.py`), and the predicted
         seconds of the compared options."""
+        return dict.fromkeys(training.layers, "data"), {}
 
-    @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:
         """Return the nodes that the forward and the backward pass read in place of parameters;
         called while a step is traced, with the training of the parameters that it updates."""
+        return {}
 
-    @abstractmethod
     def own_layouts(
         self, training: Training, environment: Environment
     ) -> Mapping[Variable, Layout]:
         """Return the layouts of the strategy's own variables."""
+        return {}
 
-    @abstractmethod
     def distributed_samples(self, x: Array) -> Array:
-        """Return an array of samples, divided over the workers if the strategy divides them."""
+        """Return an array of samples, divided over the workers if a batch has several parts, since
+        the planner might divide small parts otherwise."""
+        return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
 
     def summand(self, parameter: Variable, gradient: Array) -> Array:
         """Return the gradient of a part of a batch in the form in which parts are added."""

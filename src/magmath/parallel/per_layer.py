@@ -13,11 +13,11 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_map import VariableMap
 from magmath.engine import session
 from magmath.errors import OptionError
-from magmath.graph import Graph, Node
+from magmath.graph import Graph
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.gradient_averaging import GradientAveraging
-from magmath.parallel.gradient_messages import divided_batch, parts_of
+from magmath.parallel.gradient_messages import parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.parallel.strategy import Training
@@ -33,29 +33,6 @@ class PerLayer(GradientAveraging):
     def __init__(self, accumulate: int) -> None:
         super().__init__(accumulate)
         self._is_whole: VariableMap[bool] = VariableMap()
-
-    @final
-    def copies(self, training: Training) -> Mapping[Node, Node]:
-        return {}
-
-    @final
-    def prepare(self, training: Training, environment: Environment) -> None:
-        pass
-
-    @final
-    def state(self, training: Training) -> Mapping[str, Variable]:
-        return {}
-
-    @final
-    def own_layouts(
-        self, training: Training, environment: Environment
-    ) -> Mapping[Variable, Layout]:
-        return {}
-
-    def distributed_samples(self, x: Array) -> Array:
-        """Return the samples; divided over the workers if a batch has several parts, since the
-        planner might divide small parts otherwise."""
-        return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
 
     @final
     def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
@@ -89,11 +66,6 @@ class PerLayer(GradientAveraging):
     def __repr__(self) -> str:
         settings = [f"{name}={value!r}" for name, value in self.settings.items()]
         return f"{type(self).__name__}({', '.join(settings)})"
-
-    @property
-    @final
-    def label(self) -> str:
-        return repr(self)
 
     @property
     @abstractmethod
