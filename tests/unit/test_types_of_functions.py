@@ -43,10 +43,11 @@ def test_integers_stay_integers(name: str, dtype: str) -> None:
     numpy.testing.assert_array_equal(actual, expected)
 
 
-def test_powers_of_narrow_integers_do_not_wrap() -> None:
-    values = numpy.asarray([3, 200], dtype=numpy.uint8)
+@pytest.mark.parametrize(("dtype", "value"), [("uint8", 200), ("uint32", 2**20), ("uint64", 2**40)])
+def test_powers_of_integers_do_not_wrap(dtype: str, value: int) -> None:
+    values = numpy.asarray([3, value], dtype=dtype)
     result = mm.vander(mm.asarray(values), 4)
-    assert result.dtype == mm.int64
+    assert result.dtype == (mm.float64 if dtype == "uint64" else mm.int64)
     numpy.testing.assert_array_equal(result, numpy.vander(values, 4))
 
 

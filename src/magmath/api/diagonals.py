@@ -25,7 +25,7 @@ from magmath.api.searching import nonzero, where
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.cached_functions import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
-from magmath.core.dtypes import bool_, int64, uint64
+from magmath.core.dtypes import bool_, float64, int64, uint64
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError
 from magmath.ops import elementwise as e
@@ -200,10 +200,10 @@ def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
 @dispatch_cached
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Return the powers of a vector as columns: N of them, falling unless `increasing`. Those of
-    narrow integers are int64."""
+    narrow integers are int64, of uint64 float64, as in NumPy."""
     v = as_array("vander", x)
-    if v.dtype is bool_ or (v.dtype.is_integer and v.dtype is not uint64):
-        v = astype(v, int64)
+    if v.dtype is bool_ or v.dtype.is_integer:
+        v = astype(v, float64 if v.dtype is uint64 else int64)
     if v.ndim != 1:
         raise ShapeError(
             f"vander: needs a 1-D array, was given shape {v.shape}"

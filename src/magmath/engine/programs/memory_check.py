@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.core.byte_sizes import format_bytes
+from magmath.core.dtypes import uint8
 from magmath.errors import MemoryLimitError
 from magmath.program.arena import arrange, bytes_of
 from magmath.program.instructions import Call, Program
@@ -155,7 +156,8 @@ def _smaller_batch(program: Program, room: int) -> str:
     extents: Counter[int] = Counter()
     for i in need_of(program).largest:
         slot = program.slots[i]
-        if slot.shape and slot.shape[0] > 1 and slot.shape not in updated:
+        is_workspace = slot.kind == "temporary" and slot.dtype is uint8  # a row for each worker
+        if slot.shape and slot.shape[0] > 1 and slot.shape not in updated and not is_workspace:
             extents[slot.shape[0]] += bytes_of(slot)
     if not extents:
         return ""
@@ -165,7 +167,9 @@ def _smaller_batch(program: Program, room: int) -> str:
     if fitting < 1:
         shrinks = [*program.inputs, *program.new_outputs]
         fitting = _fitting_batch(program, batch, room, shrinks=shrinks)
-    return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""
+    if not 1 <= fitting < batch:
+        return ""
+    return f"reduce the batch from {batch} to about {fitting} (if the first axis numbers samples), "
 
 
 def _fitting_batch(program: Program, batch: int, room: int, shrinks: Collection[int]) -> int:
