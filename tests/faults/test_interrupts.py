@@ -331,6 +331,27 @@ def test_an_interrupted_fit_keeps_its_history() -> None:
         assert all(np.isfinite(history.step_losses))
 
 
+@pytest.mark.parametrize("part", ["_feeds", "_step"])
+def test_a_fit_that_is_interrupted_before_its_first_epoch_has_an_empty_history(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with current("inline"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(3)])
+        x, y = np.ones((8, 2), np.float32), np.zeros(8, np.int64)
+        for fits_before in (0, 1):
+            for _ in range(fits_before):
+                net.fit(x, y)
+            with monkeypatch.context() as patched:
+                patched.setattr(mm.train.Trainer, part, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    net.fit(x, y)
+            assert net.history is not None
+            assert net.history.loss == []
+
+
 def test_a_program_that_an_interrupt_follows_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     send = CommandQueue._send
 

@@ -269,13 +269,14 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
+        self.history = History()  # an interrupt during the preparation leaves that
         feed_now = self._feeds(request)
         feed_now()  # the first call makes the parameters, to which a checkpoint may assign values
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)
         restored = checkpoint.restore() if checkpoint is not None and resumes else None
-        history = History() if restored is None else restored
+        history = self.history if restored is None else restored
 
         def step_now() -> tuple[TrainingStep, Feed]:
             feed = feed_now()
