@@ -20,7 +20,8 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.runtime import command_queue
+from magmath.files import csv, npy
+from magmath.runtime import array_file, command_queue
 from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.messages import Define, Get
 
@@ -231,6 +232,83 @@ def test_a_file_that_waits_for_a_program_does_not_keep_it_running(tmp_path: Path
         np.testing.assert_allclose(value, sum_of_products(), rtol=2e-2)
 
 
+def _interrupt_transfers(monkeypatch: pytest.MonkeyPatch, delay: float = 0.0) -> None:
+    """Send SIGINT before a worker's third piece of a file, which it copies after `delay`."""
+    monkeypatch.setattr(array_file, "PIECE_BYTES", 64)
+    monkeypatch.setattr(array_file, "PIECE_NUMBERS", 8)
+    pieces = array_file._pieces
+
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        for number, piece in enumerate(pieces(*arguments)):
+            if number == 2 and arguments[1][0].start == 0:
+                _interrupt()
+                time.sleep(delay)
+            yield piece
+
+    monkeypatch.setattr(array_file, "_pieces", interrupted)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2)])
+def test_an_interrupted_transfer_raises_at_once_and_once(
+    kind: str,
+    workers: int,
+    reads: bool,
+    suffix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(csv, "PART_BYTES", 64)
+    path = tmp_path / f"a{suffix}"
+    with current(kind, workers):
+        x = mm.asarray(np.ones((100, 3))).redistribute(mm.Layout.split(0))
+        mm.save(path, x)
+        before = path.read_bytes()
+        _interrupt_transfers(monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            mm.load(path) if reads else mm.save(path, 2 * x)
+        assert float(mm.sum(x)) == 300
+        monkeypatch.undo()
+        assert os.listdir(tmp_path) == [path.name]
+        assert path.read_bytes() == before
+        np.testing.assert_array_equal(mm.load(path), x)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_failures_of_a_cancelled_transfer_are_dropped(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that does not stop in time writes into a folder that was removed."""
+    monkeypatch.setattr(command_queue, "INTERRUPT_SECONDS", 0.0)
+    _interrupt_transfers(monkeypatch, delay=0.3)
+    with current("shared", 2) as pool:
+        x = mm.asarray(np.ones((100, 3))).redistribute(mm.Layout.split(0))
+        with pytest.raises(KeyboardInterrupt):
+            mm.save(tmp_path / f"a{suffix}", x)
+        assert not os.listdir(tmp_path)
+        assert float(mm.sum(x)) == 300
+        pool.finish()
+
+
+def test_the_exception_of_a_progress_report_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_file, "PIECE_BYTES", 64)
+
+    def fail(copied: int, _: list[float]) -> None:
+        raise BrokenPipeError
+
+    for kind, workers in (("inline", 1), ("shared", 2)):
+        with current(kind, workers) as pool:
+            x = mm.asarray(np.ones((100, 3))).redistribute(mm.Layout.split(0))
+            mm.save(tmp_path / "a.npy", x)
+            spec, storage = npy.entries(str(tmp_path / "a.npy"))[""]
+            with pytest.raises(BrokenPipeError):
+                pool.read(str(tmp_path / "a.npy"), storage, x.layout, spec.dtype, fail)
+            assert float(mm.sum(x)) == 300
+
+
 def test_an_interrupted_fit_keeps_its_history() -> None:
     with current("inline"):
         draw = np.random.default_rng(0)
@@ -251,6 +329,27 @@ def test_an_interrupted_fit_keeps_its_history() -> None:
         assert len(history.records) > 0
         assert len(history.step_losses) >= len(history.records) * (-(-2000 // 32))
         assert all(np.isfinite(history.step_losses))
+
+
+@pytest.mark.parametrize("part", ["_feeds", "_step"])
+def test_a_fit_that_is_interrupted_before_its_first_epoch_has_an_empty_history(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with current("inline"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(3)])
+        x, y = np.ones((8, 2), np.float32), np.zeros(8, np.int64)
+        for fits_before in (0, 1):
+            for _ in range(fits_before):
+                net.fit(x, y)
+            with monkeypatch.context() as patched:
+                patched.setattr(mm.train.Trainer, part, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    net.fit(x, y)
+            assert net.history is not None
+            assert net.history.loss == []
 
 
 def test_a_program_that_an_interrupt_follows_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

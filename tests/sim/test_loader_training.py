@@ -68,6 +68,22 @@ def test_outputs_are_in_the_order_of_the_source(threads: int) -> None:
         np.testing.assert_array_equal(np.concatenate([images for images, _ in given]), IMAGES)
 
 
+@pytest.mark.parametrize("batch_size", [7, 16, 32, 50])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_no_sample_is_left_out_without_training(batch_size: int, threads: int) -> None:
+    """`drop_last` concerns the epochs of `fit` only."""
+    with current("inline"):
+        network = trainer()
+        loader = Loader((IMAGES, LABELS), batch_size, threads=threads, drop_last=True)
+        outputs = np.asarray(network.predict(IMAGES))
+        np.testing.assert_allclose(network.predict(loader), outputs, rtol=1e-4, atol=1e-6)
+        expected = pytest.approx(network.evaluate(IMAGES, LABELS), rel=1e-5)
+        assert network.evaluate(loader) == expected
+        assert [len(y) for _, y in loader.epoch(0)] == [batch_size] * (50 // batch_size)
+        history = trainer("sgd").fit(loader, validation=loader)
+        assert len(history.step_losses) == 50 // batch_size
+
+
 def test_counted_metrics_are_of_the_whole_epoch() -> None:
     with current("inline"):
         metrics = ["f1", "confusion_matrix"]
@@ -115,7 +131,7 @@ def test_digits_are_learnt_from_a_loader() -> None:
         (lambda t, x: t.fit(x, batch_size=8), "pass them to the Loader"),
         (lambda t, x: t.fit(x, shuffle=False), "pass them to the Loader"),
         (lambda t, x: t.fit(Loader((IMAGES, LABELS + 1), 8)), "labels must be in 0 … 3"),
-        (lambda t, x: t.fit(x, validation=IMAGES), "a pair .samples, targets. or a Loader"),
+        (lambda t, x: t.fit(x, validation=IMAGES), "samples, targets, weights. or a Loader"),
         (lambda t, x: t.fit(IMAGES), "fit: needs targets"),
         (lambda t, x: t.evaluate(IMAGES), "evaluate: needs targets"),
     ],

@@ -152,6 +152,8 @@ def test_milestones_in_any_order_and_from_an_iterator() -> None:
         (lambda: s.OneCycle(0.1, 100, pct_start=30), "pct_start is a share of the steps, .* 30;"),
         (lambda: s.OneCycle(0.1, 100, div_factor=0), "div_factor must be positive, was given 0"),
         (lambda: s.Plateau(0.1, factor=10), "must be less than 1, was given 10; 0.1 divides it"),
+        (lambda: s.Plateau(0.1, monitor="rmse"), "Plateau: it is not known whether less or more of"),
+        (lambda: s.Plateau(0.1, mode="less"), "Plateau: mode is 'min' or 'max', was given 'less'"),  # type: ignore[arg-type]
         (lambda: s.Plateau(-0.1), "Plateau: rate must be a number of at least 0"),
         (lambda: GradientDescent(lambda step: -1.0).rates(7), "at least 0, .*returned -1.0 for 7"),
         (lambda: GradientDescent(s.WarmUp(lambda step: np.nan, 3)).rates(0), "returned nan for 0"),

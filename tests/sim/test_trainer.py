@@ -15,7 +15,14 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import DataError, MagmathError, MissingWeightsError, ShapeError, WeightsError
+from magmath.errors import (
+    DataError,
+    MagmathError,
+    MissingWeightsError,
+    OptionError,
+    ShapeError,
+    WeightsError,
+)
 from magmath.passes import pipeline
 from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
 from magmath.train.reporter import ConsoleReporter
@@ -650,6 +657,36 @@ def test_a_monitored_value_that_is_nan_is_never_the_best(
         assert (stopping.best_epoch, len(history.records)) == (best, stops_after)
         for name, value in states[best - 1].items():
             np.testing.assert_array_equal(module.state_dict()[name].numpy(), value.numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("loss", "min"), ("validation_loss", "min"), ("my_loss", "min"), ("top_5_accuracy", "max"),
+     ("macro_f1", "max"), ("accuracy_2", "max")]
+    + [(name, "min" if "error" in name else "max") for name in nn.metrics.METRICS
+       if name != "confusion_matrix"],
+)  # fmt: skip
+def test_the_mode_of_known_figures_follows_from_their_names(name: str, mode: str) -> None:
+    for monitor in (name, f"validation_{name}"):
+        modes = {
+            BestWeights(monitor).mode,
+            EarlyStopping(monitor=monitor).mode,
+            mm.optim.schedules.Plateau(0.1, monitor=monitor).mode,
+        }
+        assert modes == {mode}
+
+
+@pytest.mark.parametrize("name", ["rmse", "validation_rmse", "perplexity", "<lambda>", "half1"])
+def test_other_figures_need_a_mode(name: str) -> None:
+    for make in (
+        BestWeights,
+        partial(EarlyStopping, 3),
+        partial(mm.optim.schedules.Plateau, 0.1, monitor=name),
+    ):
+        arguments = () if getattr(make, "keywords", None) else (name,)
+        with pytest.raises(OptionError, match=r"less or more of .* is better; give mode='min' or"):
+            make(*arguments)
+        assert make(*arguments, mode="min").mode == "min"
 
 
 @pytest.mark.parametrize("patience", [0, 1])

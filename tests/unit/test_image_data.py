@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -340,6 +340,66 @@ def test_image_folder_crops(tmp_path: Path) -> None:
     np.testing.assert_array_equal(parts[3], read(random, 0, seed=3))
     assert len({part.tobytes() for part in parts}) == 8
     assert max(part.max() for part in parts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("suffix", "mode"),
+    [("png", "I;16"), ("tif", "I;16"), ("tif", "I;16B"), ("pgm", "I"), ("tif", "I"), ("tif", "F")],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_levels_of_more_than_8_bits_are_kept(
+    tmp_path: Path, suffix: str, mode: str, channels: Literal[1, 3]
+) -> None:
+    (tmp_path / "one").mkdir()
+    levels = [0, 100, 300, 20000, 60000, 65535]
+    for i, level in enumerate(levels):
+        value = level / 65535 if mode == "F" else level
+        Image.new(mode, (8, 8), value).save(tmp_path / "one" / f"{i}.{suffix}")
+    images = read(ImageFolder(tmp_path, 4, channels=channels), *range(len(levels)))
+    assert images.shape == (len(levels), channels, 4, 4)
+    expected = np.array(levels, np.float32)[:, None, None, None] / 65535
+    np.testing.assert_allclose(images, np.broadcast_to(expected, images.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "largest"),
+    [("F", 1.5, 1), ("F", -0.1, 1), ("F", float("nan"), 1), ("I", 65536, 65535), ("I", -1, 65535)],
+)
+@pytest.mark.parametrize("corrupt", ["error", "skip"])
+def test_grey_levels_beyond_the_range_are_errors(
+    tmp_path: Path, mode: str, value: float, largest: int, corrupt: Literal["error", "skip"]
+) -> None:
+    (tmp_path / "one").mkdir()
+    Image.new(mode, (8, 8), 1).save(tmp_path / "one" / "0.tif")
+    Image.new(mode, (8, 8), value).save(tmp_path / "one" / "1.tif")
+    folder = ImageFolder(tmp_path, 4, corrupt=corrupt)
+    assert read(folder, 0).max() == np.float32(1 / largest)
+    with pytest.raises(DataError, match=rf"from 0 to {largest}, was given .*1.tif; scale"):
+        read(folder, 1)
+
+
+def test_hidden_files_and_folders_are_no_classes_and_no_images(tmp_path: Path) -> None:
+    image_tree(tmp_path)
+    expected = ImageFolder(tmp_path, 8)
+    for hidden in (".hidden", ".ipynb_checkpoints", "ants/.ipynb_checkpoints", "bees/more/.a/b"):
+        (tmp_path / hidden).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / hidden / "0.png")
+    (tmp_path / "ants" / "._0.png").write_bytes(b"attributes of a file")
+    folder = ImageFolder(tmp_path, 8)
+    assert folder.classes == expected.classes
+    assert folder.files == expected.files
+    np.testing.assert_array_equal(folder.labels, expected.labels)
+
+
+def test_folders_without_images_are_classes_only_if_named(tmp_path: Path) -> None:
+    image_tree(tmp_path)
+    (tmp_path / "bats").mkdir()
+    (tmp_path / "bats" / "notes.txt").write_text("")
+    with pytest.raises(DataError, match=r"sub-folders without images .*: bats; remove.*classes="):
+        ImageFolder(tmp_path, 8)
+    named = ImageFolder(tmp_path, 8, classes=["ants", "bats", "bees"])
+    assert named.classes == ("ants", "bats", "bees")
+    assert named.labels.tolist() == [0, 0, 0, 2, 2, 2]
 
 
 def test_corrupt_images(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def save(
 
     .npy and .csv store one array; .npz, .safetensors and .h5 store named arrays; .zarr stores
     either. The workers write concurrently, each its own part. The complete file replaces an earlier
-    one atomically; after a failure the earlier file is unchanged.
+    one atomically; after a failure the earlier file is unchanged. What a killed process
+    leaves next to it, `.NAME.saving-…`, is removed by the next `save` of that name.
 
     Raises DataError for an unknown suffix or a format that cannot store the arrays, DTypeError if
     the format lacks the element type (only .safetensors has bfloat16), MissingDataError if the

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -52,9 +53,14 @@ class ImageFolder:
     channels  3 (RGB) or 1 (grey)
     classes   the names of the classes, if other folders define them; by default the sub-folders
 
-    Images are float32 in [0, 1], shape (N, C, size, size). `corrupt_files` is a dictionary of the
-    corrupt files that were found so far, with the reasons. Raises MissingDataError for a folder
-    that is missing, DataError for one without images in sub-folders.
+    Images are float32 in [0, 1], shape (N, C, size, size): integers of 8 bits are divided by 255,
+    grey levels of more bits by 65535, and those of floating point are unchanged. Hidden files and
+    folders, whose names begin with a dot, are ignored. `corrupt_files` is a dictionary of the
+    corrupt files that were found so far, with the reasons.
+
+    Raises MissingDataError for a folder that is missing, DataError for one without images in
+    sub-folders, and for a sub-folder without images unless `classes` names it. Reading raises
+    DataError for grey levels that are not from 0 to 65535, or 1 for floating point.
     """
 
     def __init__(
@@ -106,6 +112,8 @@ class ImageFolder:
             file = self.files[number]
             try:
                 return self._decode(file, generator)
+            except DataError:  # it is readable, but has other numbers than images
+                raise
             # Decoders of damaged files raise many kinds of exceptions.
             except Exception as error:
                 self._handle_corrupt(file, error)
@@ -148,12 +156,30 @@ class ImageFolder:
 
     def _pixels(self, image: Image, box: tuple[float, float, float, float]) -> Images:
         """Return the pixels of a part of an image, resized."""
-        converted = image.convert("RGB" if self.channels == 3 else "L")
+        mode, scale = "RGB" if self.channels == 3 else "L", 255
+        if image.mode == "F" or image.mode.startswith("I"):  # which Pillow would clip to 8 bits
+            mode, scale = "F", 1 if image.mode == "F" else 65535
+        converted = image.convert(mode)
+        if mode == "F":
+            _check_range(image, np.asarray(converted), scale)
         resized = converted.resize(
             (self.size, self.size), self._pillow.Resampling.BILINEAR, box=box
         )
-        pixels = np.asarray(resized, np.uint8).reshape(self.size, self.size, self.channels)
-        return pixels.transpose(2, 0, 1).astype(np.float32) / np.float32(255)
+        pixels = np.asarray(resized, np.float32).reshape(self.size, self.size, -1)
+        levels = pixels.transpose(2, 0, 1) / np.float32(scale)
+        return np.broadcast_to(levels, (self.channels, self.size, self.size))
+
+
+def _check_range(image: Image, levels: Images, largest: int) -> None:
+    """Raise DataError if a grey level is not between 0 and `largest`."""
+    low, high = levels.min(), levels.max()
+    if not 0 <= low <= high <= largest:  # nor nan
+        kind = "floating point" if largest == 1 else "more than 8 bits"
+        raise DataError(
+            f"ImageFolder: grey levels of {kind} are from 0 to {largest}, was given {low:g} to "
+            f"{high:g} in {getattr(image, 'filename', image)}; scale the levels of the files, or "
+            f"read them with an object of your own that has `labels` and `read`, as Loader takes"
+        )
 
 
 def image_folders(
@@ -190,7 +216,9 @@ def _scan(path: Path, classes: Sequence[str] | None) -> tuple[tuple[str, ...], l
     expected = f"must have one sub-folder for each class, with images ({', '.join(SUFFIXES)})"
     if not path.is_dir():
         raise MissingDataError(f"ImageFolder: {path} {expected}; it {folder_content(path)}")
-    folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+    folders = sorted(
+        entry.name for entry in os.scandir(path) if entry.is_dir() and not _is_hidden(entry.name)
+    )
     if unknown := set(folders) - set(folders if classes is None else classes):
         raise DataError(
             f"ImageFolder: {path} has sub-folders that are not classes of the training images: "
@@ -198,22 +226,33 @@ def _scan(path: Path, classes: Sequence[str] | None) -> tuple[tuple[str, ...], l
             "; remove them, or add them to the training images"
         )
     names = tuple(folders if classes is None else classes)
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        images = _images(path / name)
-        files += images
-        labels += [label] * len(images)
-    if not files:
+    images = [_images(path / name) for name in names]
+    if not any(images):
         raise DataError(f"ImageFolder: {path} {expected}; it {folder_content(path)}")
-    return names, files, np.array(labels, np.int64)
+    empty = [name for name, found in zip(names, images, strict=True) if not found]
+    if empty and classes is None:
+        raise DataError(
+            f"ImageFolder: {path} has sub-folders without images ({', '.join(SUFFIXES)}): "
+            f"{', '.join(empty[:5])}; remove them, or give classes=[…] to keep them as classes"
+        )
+    labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(found) for found in images])
+    return names, list(chain.from_iterable(images)), labels
 
 
 def _images(folder: Path) -> list[Path]:
     """Return the image files in a folder and in the folders below it, in order."""
     return sorted(
-        file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in SUFFIXES
+        and not any(map(_is_hidden, file.relative_to(folder).parts))
+        and file.is_file()
     )
+
+
+def _is_hidden(name: str) -> bool:
+    """Return True for names that begin with a dot, such as those of files that notebooks keep."""
+    return name.startswith(".")
 
 
 def _centre(size: tuple[int, int]) -> tuple[float, float, float, float]:

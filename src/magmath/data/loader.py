@@ -97,7 +97,8 @@ class Loader(metaclass=KeywordHints):
     threads     background threads; 0 prepares each batch when it is requested; by default the
                 number is found while batches are used: at first one for each processor of this
                 process, at most 4, then more while the loop waits for batches
-    drop_last   leave out a last batch with fewer samples
+    drop_last   leave out a last batch with fewer samples in each epoch; `predict` and `evaluate`
+                use all samples
 
     `loader.epoch(n)` iterates over the batches of epoch n. The first iteration over the loader
     itself gives epoch 0, each further one the next epoch. Integers, such as labels and tokens, are
@@ -194,16 +195,16 @@ class Loader(metaclass=KeywordHints):
         order = np.arange(len(self.source.labels))
         if self.shuffle:
             order = np.random.default_rng((self.seed, number)).permutation(order)
-        return self._batches(number, order)
+        return self._batches(number, order[: self.count])
 
     def in_order(self) -> Iterator[Batch]:
-        """Return an iterator over batches in the order of the source, transformed as those of epoch
-        0. `predict` and `evaluate` take these."""
+        """Return an iterator over batches of all samples in the order of the source, transformed as
+        those of epoch 0. `predict` and `evaluate` take these, so `drop_last` does not apply."""
         return self._batches(0, np.arange(len(self.source.labels)))
 
     def _batches(self, epoch: int, order: npt.NDArray[np.int64]) -> Iterator[Batch]:
         """Return an iterator over the batches of the samples with these numbers."""
-        starts = range(0, self.count, self.batch_size)
+        starts = range(0, len(order), self.batch_size)
         parts = [order[start : start + self.batch_size] for start in starts]
         if not self.threads:
             return (self._batch(epoch, i, part) for i, part in enumerate(parts))

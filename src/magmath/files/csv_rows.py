@@ -60,12 +60,14 @@ class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True
 
 @final
 class _Table:
-    """The rows of a file. Each written part becomes a separate file, named by its first row."""
+    """The rows of a file. Consecutive written rows become a separate file, named by its first
+    row."""
 
     def __init__(self, path: str, rows: CsvRows, spec: ArraySpec) -> None:
         self._path = path
         self._rows = rows
         self._spec = spec
+        self._written = range(0)
 
     def __getitem__(self, selection: Any) -> Any:
         row, column, *_ = selection
@@ -109,7 +111,11 @@ class _Table:
         numbers = values.astype(np.uint8) if values.dtype.kind == "b" else values
         rows = numbers.astype("U").reshape(len(numbers), -1)
         lines = [",".join(row) + "\n" for row in rows.tolist()]
-        with open(f"{self._path}.{selection[0].start:020d}", "w", encoding="ascii") as part:
+        begin, end = selection[0].start, selection[0].stop
+        follows = bool(self._written) and begin == self._written.stop
+        self._written = range(self._written.start if follows else begin, end)
+        path = f"{self._path}.{self._written.start:020d}"
+        with open(path, "a" if follows else "w", encoding="ascii") as part:
             part.writelines(lines)
 
 

@@ -29,7 +29,7 @@ from typing import (
 
 from magmath.core import foreign_names, foreign_network_names
 from magmath.core.keyword_hints import KeywordHints
-from magmath.core.monitored_figure import monitored_figure
+from magmath.core.monitored_figure import Mode, monitored_figure, monitored_mode
 from magmath.core.real_numbers import require_number
 from magmath.errors import OptionError
 
@@ -275,8 +275,9 @@ class Plateau(Schedule):
 
     `fit` passes the value called `monitor` ("loss", "validation_loss", "accuracy", …) at the end of
     each epoch; a user's loop calls `observe`. A value improves if it is less than the best one
-    (with `mode="max"`: more) by the share `threshold` of it. After a reduction the next `cooldown`
-    values do not count. The rate never falls below `minimum`.
+    (with `mode="max"`: more) by the share `threshold` of it. The default of `mode` follows from the
+    name, as for `train.BestWeights`. After a reduction the next `cooldown` values do not count. The
+    rate never falls below `minimum`.
     """
 
     rate: float
@@ -286,7 +287,7 @@ class Plateau(Schedule):
     cooldown: int = 0
     minimum: float = 0.0
     monitor: str = "loss"
-    mode: Literal["min", "max"] = "min"
+    mode: Mode | None = None
 
     per: ClassVar[Per] = "epoch"  # type: ignore[misc]
 
@@ -297,8 +298,7 @@ class Plateau(Schedule):
                 f"Plateau: factor multiplies the rate and must be less than 1, was given "
                 f"{self.factor}; 0.1 divides it by 10"
             )
-        if self.mode not in ("min", "max"):
-            raise OptionError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
+        self.mode = monitored_mode("Plateau", self.monitor, self.mode)
         self._best = math.inf if self.mode == "min" else -math.inf
         self._bad = self._waiting = 0
 

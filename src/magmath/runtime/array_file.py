@@ -17,6 +17,7 @@ from magmath.core.index_set import Tile
 from magmath.core.type_aliases import Poll
 from magmath.errors import MissingDataError
 from magmath.files.array_specs import ArraySpec, numpy_dtype
+from magmath.files.csv_rows import CsvRows
 from magmath.files.format_errors import as_data_error
 from magmath.files.formats import StorageSpec
 from magmath.memory.local_array import LocalArray
@@ -24,6 +25,8 @@ from magmath.runtime.tiles import numpy_index
 
 PIECE_BYTES: Final = 1 << 24
 """Approximate bytes that are copied between two polls for interrupts."""
+PIECE_NUMBERS: Final = 1 << 17
+"""Approximate numbers that are converted from text, or into text, between two polls."""
 
 
 @final
@@ -56,7 +59,7 @@ def transfer_tile(
     spec = ArraySpec(stored.layout.shape, stored.dtype)
     with file.storage.open(file.path, spec, writing) as elements:
         for local, tile in _local_tiles(host, stored, rank):
-            for here, there in _pieces(local, tile, file.storage.chunks):
+            for here, there in _pieces(local, tile, file.storage):
                 if writing:
                     elements[there] = local[here]
                 else:
@@ -92,17 +95,19 @@ def _flat_numpy(tensor: torch.Tensor, dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def _pieces(
-    local: np.ndarray[Any, Any], tile: Tile, chunks: tuple[int, ...] | None
+    local: np.ndarray[Any, Any], tile: Tile, storage: StorageSpec
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield selectors of pieces of some megabytes, in the tile and in the whole array; chunks of
-    the file are not split."""
+    """Yield selectors of pieces that take a fraction of a second, in the tile and in the whole
+    array; chunks of the file are not split."""
     dim = next((d for d, extent in enumerate(local.shape) if extent > 1), None)
     if dim is None:
         yield ..., numpy_index(tile)
         return
     extent = local.shape[dim]
-    grain = max(1, chunks[dim]) if chunks else 1
-    count = grain * max(1, PIECE_BYTES * extent // max(1, local.nbytes) // grain)
+    grain = max(1, storage.chunks[dim]) if storage.chunks else 1
+    is_text = isinstance(storage, CsvRows)
+    numbers = PIECE_NUMBERS if is_text else PIECE_BYTES // local.itemsize
+    count = grain * max(1, numbers * extent // max(1, local.size) // grain)
     for start in range(0, extent, count):
         stop = min(start + count, extent)
         part = (*tile[:dim], tile[dim].select(start, stop), *tile[dim + 1 :])

@@ -53,25 +53,6 @@ _PAUSE_SECONDS: Final = 1.0
 """Seconds of a wait for replies from which this process, and its workers with it, may have been
 stopped."""
 
-_EXPECTED_REPLIES: Final[dict[type, tuple[type, ...]]] = {
-    messages.Put: (messages.Done,),
-    messages.Get: (messages.TileMessage,),
-    messages.Read: (messages.Done,),
-    messages.Write: (messages.Done,),
-    messages.Define: (messages.Done,),
-    messages.Run: (messages.Done, messages.Values),
-    messages.Stats: (messages.Counters,),
-}
-
-CommandWithReply = (
-    messages.Put
-    | messages.Get
-    | messages.FileCommand
-    | messages.Define
-    | messages.Run
-    | messages.Stats
-)
-
 
 @final
 class CommandQueue:
@@ -127,7 +108,7 @@ class CommandQueue:
 
     def submit(
         self,
-        command: CommandWithReply,
+        command: messages.CommandWithReply,
         ranks: Sequence[int] | None = None,
         payloads: Sequence[Payload] = (),
         *,
@@ -139,7 +120,7 @@ class CommandQueue:
         Waits only if too many commands are pending.
         """
         ranks = self._all_ranks if ranks is None else ranks
-        expected = _EXPECTED_REPLIES[type(command)]
+        expected = messages.EXPECTED_REPLIES[type(command)]
         is_independent = isinstance(command, messages.FileCommand)
         pending = PendingCommand(
             command.ticket, ranks, expected, set(ranks), nbytes, run, is_independent
@@ -154,9 +135,12 @@ class CommandQueue:
                 self._pending_bytes += nbytes
                 try:
                     self._send(command, ranks, payloads)
-                except BaseException:
+                except BaseException as error:
                     self._remove(pending)
-                    raise
+                    if isinstance(error, InterruptedError):  # the inline worker has stopped
+                        self._deliver_interrupt()
+                    if run is None or run.error is None:  # `values` raises that of its progress
+                        raise
             if not self.is_inline:
                 if run is None:  # after a run, its caller does so, when it can repeat the run
                     self._deliver_interrupt()
@@ -166,7 +150,7 @@ class CommandQueue:
         return pending
 
     def request(
-        self, command: CommandWithReply, ranks: Sequence[int] | None = None
+        self, command: messages.CommandWithReply, ranks: Sequence[int] | None = None
     ) -> PendingCommand:
         """Send a command and wait for its replies."""
         with self.lock:
@@ -368,7 +352,7 @@ class CommandQueue:
         pending.add_reply(rank, reply, data)
         if isinstance(reply, Failure) and pending.run is not None:
             self._on_failure(pending.run.outputs, reply)
-        if isinstance(reply, Failure) and not reply.secondary:
+        if isinstance(reply, Failure) and not (reply.secondary or pending.is_cancelled):
             self._failing.add(pending)
         if not pending.waiting:
             self._remove(pending)
@@ -453,7 +437,8 @@ class CommandQueue:
 
     def _stop_runs(self) -> None:
         """Stop runs at a step that all workers share. A second Ctrl-C closes the pool, unless it
-        follows immediately, as from a held key."""
+        follows immediately, as from a held key. Transfers of files that go on are cancelled: what
+        they need may be removed."""
         if self._pending:
             runs = [p.run for p in self._pending.values() if p.run is not None]
             abandon = not any(run.should_finish for run in runs)
@@ -467,6 +452,8 @@ class CommandQueue:
                 self._end(closed, force=True)
                 return
             self._pump()
+        for pending in self._pending.values():
+            pending.is_cancelled = pending.is_independent
 
     def _close_after_loss(self, lost: WorkerLost) -> NoReturn:
         """Close the pool and raise the cause: an exception of the lost worker if it sent one."""

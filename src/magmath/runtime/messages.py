@@ -234,8 +234,20 @@ FileCommand = Read | Write
 """Commands that each worker executes independently: if one fails, the workers stay in step."""
 LongCommand = Run | FileCommand
 """Commands during which a worker polls for interrupts and reports progress."""
+CommandWithReply = Put | Get | FileCommand | Define | Run | Stats
 Reply = Hello | Done | Values | TileMessage | Progress | Counters | Failure
 Message = Command | Reply
+
+EXPECTED_REPLIES: Final[dict[type, tuple[type, ...]]] = {
+    Put: (Done,),
+    Get: (TileMessage,),
+    Read: (Done,),
+    Write: (Done,),
+    Define: (Done,),
+    Run: (Done, Values),
+    Stats: (Counters,),
+}
+"""The replies to each command, other than Progress and Failure."""
 
 _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

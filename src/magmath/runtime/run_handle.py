@@ -164,6 +164,8 @@ class PendingCommand:
     run: RunHandle | None
     is_independent: bool
     """True if each worker executes it independently, so that a failure does not affect others."""
+    is_cancelled: bool = False
+    """True if nothing waits for it any more after Ctrl-C, so that later failures are dropped."""
     tiles: dict[int, TileData] = field(default_factory=dict)
     counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import KeywordHints
-from magmath.core.monitored_figure import monitored_figure
+from magmath.core.monitored_figure import monitored_figure, monitored_mode
 from magmath.errors import OptionError
 from magmath.train.history import EpochRecord
 from magmath.train.listeners import Listener
@@ -31,8 +31,9 @@ class BestWeights(Callback):
 
     monitor   a name of `EpochRecord.figures`: by default "validation_loss", without validation
               data "loss"
-    mode      "min" or "max"; by default "min" if the name contains "loss" or "error", otherwise
-              "max": give "min" for others of which less is better, such as a perplexity
+    mode      "min" or "max": whether less or more is better; by default "min" for names with the
+              word "loss" or "error", as in mean_squared_error, and "max" for names with "accuracy",
+              "precision", "recall" or "f1". Others need it
     restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 
@@ -42,15 +43,13 @@ class BestWeights(Callback):
     def __init__(
         self, monitor: str | None = None, *, mode: str | None = None, restore: bool = True
     ) -> None:
-        if mode not in (None, "min", "max"):
-            raise OptionError(f"{type(self).__name__}: mode is 'min' or 'max', was given {mode!r}")
         if monitor is not None and not isinstance(monitor, str):
             raise OptionError(
                 f"{type(self).__name__}: monitor is the name of a figure, such as "
                 f"'validation_loss', was given {monitor!r}"
             )
         self.monitor = monitor
-        self.mode = mode
+        self.mode = monitored_mode(type(self).__name__, monitor or "loss", mode)
         self.restore = restore
         self._forget()
 
@@ -70,27 +69,22 @@ class BestWeights(Callback):
     def _update_best(self, trainer: Trainer, record: EpochRecord) -> bool:
         """Keep the state if it is the best one; return True if it is. A value that is nan is worse
         than all others."""
-        name, value = self._monitored(record)
+        value = self._monitored(record)
+        gain = value - self.best_value if self.mode == "max" else self.best_value - value
         is_first = self.best is None or (math.isnan(self.best_value) and not math.isnan(value))
-        if is_first or self._sign(name) * (self.best_value - value) > self._margin:
+        if is_first or gain > self._margin:
             self.best = trainer.module.state_dict()
             self.best_epoch, self.best_value = record.epoch, value
             return True
         return False
 
-    def _monitored(self, record: EpochRecord) -> tuple[str, float]:
-        """Return the name and the value that is monitored. Raises OptionError if it is not
-        recorded."""
+    def _monitored(self, record: EpochRecord) -> float:
+        """Return the value that is monitored. Raises OptionError if it is not recorded."""
         figures = record.figures()
         name = self.monitor
         if name is None:
             name = "validation_loss" if "validation_loss" in figures else "loss"
-        return name, monitored_figure(type(self).__name__, name, figures)
-
-    def _sign(self, name: str) -> int:
-        """Return 1 if smaller values are better, otherwise -1."""
-        mode = self.mode or ("min" if "loss" in name or "error" in name else "max")
-        return 1 if mode == "min" else -1
+        return monitored_figure(type(self).__name__, name, figures)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best state of the module, its epoch and its value."""

@@ -20,6 +20,9 @@ from magmath.train.weighted_loss import ClassWeights, class_weights
 
 BATCH_SIZE = 32
 
+ValidationData = tuple[Any, Any] | tuple[Any, Any, Any] | Loader | None
+"""Inputs, targets and perhaps weights of samples, or a loader."""
+
 
 @final
 class FitOptions(TypedDict, total=False):
@@ -28,8 +31,8 @@ class FitOptions(TypedDict, total=False):
     sample_weight: Any
     batch_size: int | None
     epochs: int
-    validation: tuple[Any, Any] | Loader | None
-    validation_data: tuple[Any, Any] | Loader | None
+    validation: ValidationData
+    validation_data: ValidationData
     validation_split: float
     class_weight: Mapping[int, float] | Sequence[float] | None
     shuffle: bool | None
@@ -71,8 +74,8 @@ class FitRequest:
         *,
         batch_size: int | None = None,
         epochs: int = 1,
-        validation: tuple[Any, Any] | Loader | None = None,
-        validation_data: tuple[Any, Any] | Loader | None = None,
+        validation: ValidationData = None,
+        validation_data: ValidationData = None,
         validation_split: float = 0.0,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
         sample_weight: Any = None,

@@ -17,7 +17,8 @@ from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops.indexing import dynamic_slice
 from magmath.train.metric_choice import MetricFunction, name_of
-from magmath.train.resident_data import ResidentData
+from magmath.train.resident_data import ResidentData, Samples
+from magmath.train.weighted_loss import WeightedLoss
 from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
@@ -65,24 +66,23 @@ class Inference:
             ]
         )
 
-    def outputs_and_targets(
-        self, data_sets: Iterable[ResidentData], rows: int | None
-    ) -> tuple[Any, Any]:
-        """Return the outputs and the targets of all samples; `rows`: see `outputs`."""
-        pairs = [(self.outputs(data, rows), data.targets) for data in data_sets]
-        outputs, targets = zip(*pairs, strict=True)
-        return _concatenated(outputs), _concatenated(targets)
+    def outputs_of_samples(self, data_sets: Iterable[ResidentData], rows: int | None) -> Samples:
+        """Return the outputs, the targets and the weights of all samples; `rows`: see `outputs`."""
+        sets = [(self.outputs(data, rows), data.targets, data.weights) for data in data_sets]
+        outputs, targets, weights = [_concatenated(parts) for parts in zip(*sets, strict=True)]
+        return outputs, targets, weights
 
-    def score(
-        self, outputs: Any, targets: Any, metrics: Mapping[str, MetricFunction]
-    ) -> dict[str, Any]:
-        """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
-        key = tuple(metrics.items())
+    def score(self, samples: Samples, metrics: Mapping[str, MetricFunction]) -> dict[str, Any]:
+        """Return the loss and the metrics over all samples, given as outputs, targets and the
+        weights of the loss or None: numbers, or arrays if not 0-d."""
+        is_weighted = samples[2] is not None
+        key = is_weighted, *metrics.items()
         measured = self._scores.find(key)
         if measured is None:
-            measured = compile(partial(_measured, self._loss, dict(metrics)))
+            loss = _weighted(self._loss) if is_weighted else self._loss
+            measured = compile(partial(_measured, loss, dict(metrics)))
             self._scores.store(key, measured)
-        values = measured(outputs, targets)
+        values = measured(*samples)
         return {
             name: value if value.ndim else float(value)
             for name, value in zip(("loss", *metrics), values, strict=True)
@@ -111,19 +111,24 @@ def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, 
 
 
 def _measured(
-    loss: Callable[[Any, Any], Array],
+    loss: Callable[..., Array],
     metrics: Mapping[str, MetricFunction],
     outputs: Any,
     targets: Any,
+    weights: Array | None,
 ) -> list[Array]:
-    """Return the loss, followed by the metrics."""
+    """Return the loss, which the weights of the samples multiply, followed by the metrics."""
     operands = in_compute_type(outputs), targets
     with tracing.calling(f"evaluate compiles the loss {name_of(loss)!r}"):
-        values = [loss(*operands)]
+        values = [loss(*operands) if weights is None else loss(*operands, weights)]
     for name, metric in metrics.items():
         with tracing.calling(f"evaluate compiles the metric {name!r}"):
             values.append(metric(*operands))
     return values
+
+
+def _weighted(loss: Callable[..., Array]) -> WeightedLoss:
+    return WeightedLoss(loss, None, "validation=(x, y, weights)")
 
 
 def _rows(data: ResidentData) -> int:
@@ -133,7 +138,8 @@ def _rows(data: ResidentData) -> int:
 
 
 def _concatenated(parts: Sequence[Any]) -> Any:
-    """Return arrays, nested as in each part, whose first axis has the samples of all parts."""
+    """Return arrays, nested as in each part, whose first axis has the samples of all parts; None
+    for parts that are None."""
     if len(parts) == 1:
         return parts[0]
     leaves = [flatten(part)[0] for part in parts]

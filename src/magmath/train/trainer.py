@@ -45,6 +45,7 @@ from magmath.train.inference import Inference
 from magmath.train.listeners import callback_list, has_step_callback
 from magmath.train.metric_choice import Metrics, metric_functions
 from magmath.train.optimizer_choice import optimizer_of
+from magmath.train.resident_data import Samples
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.trainer_data import TrainerData
@@ -231,13 +232,15 @@ class Trainer(metaclass=KeywordHints):
         y            targets (N, …); none with a loader
         epochs       passes over the data, by default 1; 0 only builds and compiles the step
         batch_size   samples in a step, by default 32
-        validation   (x, y) or a loader, scored after every epoch; `validation_data` is the same
+        validation   (x, y), (x, y, weights) or a loader, scored after every epoch; weights (N,) are
+                     factors of the losses. `validation_data` is the same
         validation_split   the share of the samples, the last ones, that are not trained on and
                      scored after every epoch, as in Keras
         class_weight   factors of the losses of samples by their class, a dictionary or a list; the
                      weight of other classes is 1. The loss is the mean over the samples. Metrics
-                     and validation are not weighted
-        sample_weight   factors (N,) of the losses of the samples, in addition to `class_weight`
+                     and validation are not weighted by class
+        sample_weight   factors (N,) of the losses of the samples, in addition to `class_weight`,
+                     also of those that `validation_split` selects. Metrics are not weighted
         shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
@@ -269,13 +272,14 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
+        self.history = History()  # an interrupt during the preparation leaves that
         feed_now = self._feeds(request)
         feed_now()  # the first call makes the parameters, to which a checkpoint may assign values
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)
         restored = checkpoint.restore() if checkpoint is not None and resumes else None
-        history = History() if restored is None else restored
+        history = self.history if restored is None else restored
 
         def step_now() -> tuple[TrainingStep, Feed]:
             feed = feed_now()
@@ -380,7 +384,7 @@ class Trainer(metaclass=KeywordHints):
         """Return the loss and the metrics of a feed, in evaluation mode, with at most `rows`
         samples in one call of the module."""
         metrics = self._data.metrics_of(feed, EXAMPLE_ROWS, training=False)
-        return self._inference.score(*self._outputs_of(feed, rows), metrics)
+        return self._inference.score(self._outputs_of(feed, rows), metrics)
 
     @property
     def _inference(self) -> Inference:
@@ -390,9 +394,9 @@ class Trainer(metaclass=KeywordHints):
             inference = self._last_inference = Inference(*of)
         return inference
 
-    def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
-        """Return the outputs and the targets of all samples of a feed."""
-        return self._inference.outputs_and_targets(feed.data_sets(), rows)
+    def _outputs_of(self, feed: Feed, rows: int | None = None) -> Samples:
+        """Return the outputs, the targets and the weights of all samples of a feed."""
+        return self._inference.outputs_of_samples(feed.data_sets(), rows)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
         """Explain the program of a training step: bytes, messages, memory and predicted time, by

@@ -106,25 +106,27 @@ class TrainerData:
         return self._checked("fit", feed, feed.batch_size, training=True)
 
     def validation_feed(self, validation: Any) -> Feed | None:
-        """Return the feed of the validation data of `fit`, a pair or a loader; None for none."""
+        """Return the feed of the validation data of `fit`, arrays or a loader; None for none."""
         if validation is None:
             return None
         if isinstance(validation, Loader):
             return self.evaluation_feed(validation, None)
-        if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
+        if not (isinstance(validation, (tuple, list)) and len(validation) in (2, 3)):
+            count = f" of {len(validation)}" if isinstance(validation, (tuple, list)) else ""
             raise DataError(
-                f"fit: validation must be a pair (samples, targets) or a Loader, was given "
-                f"{type(validation).__name__}"
+                f"fit: validation must be (samples, targets), (samples, targets, weights) or a "
+                f"Loader, was given {type(validation).__name__}{count}; write such as "
+                f"validation=(x, y)"
             )
         return self.evaluation_feed(*validation)
 
-    def evaluation_feed(self, x: Any, y: Any) -> Feed:
-        """Return the feed of the samples and targets to be evaluated. Raises DataError for samples
-        that do not fit each other, the module or the loss."""
+    def evaluation_feed(self, x: Any, y: Any, weights: Any = None) -> Feed:
+        """Return the feed of the samples, targets and weights to be evaluated. Raises DataError for
+        samples that do not fit each other, the module or the loss."""
         if isinstance(x, Loader):
-            feed: Feed = self._stream_feed("evaluate", x, y, None)
+            feed: Feed = self._stream_feed("evaluate", x, y, weights)
         else:
-            data = self._data_set("evaluate", x, y, None)
+            data = self._data_set("evaluate", x, y, weights)
             feed = ResidentFeed(data, EXAMPLE_ROWS, shuffle=False)
         return self._checked("evaluate", feed, EXAMPLE_ROWS, training=False)
 

@@ -54,7 +54,7 @@ def training_and_validation(
         partial(_part, part=part) for part in (slice(training_count), slice(training_count, None))
     )
     x, y, weights = [mapped(values, first) for values in arrays]
-    return (x, y, weights), tuple([mapped(values, last) for values in arrays[:2]])
+    return (x, y, weights), tuple([mapped(values, last) for values in arrays])
 
 
 def _part(values: Any, part: slice) -> Any:

@@ -255,10 +255,41 @@ def test_sample_weight_of_a_part_and_of_none() -> None:
     split = net.fit(X, LABELS, batch_size=50, sample_weight=twos, validation_split=0.2)
     assert split.loss[0] == pytest.approx(2 * plain, rel=1e-5)
     alone = net.evaluate(X[40:], LABELS[40:])["loss"]
-    assert split.validation_loss[0] == pytest.approx(alone, rel=1e-5)
+    assert split.validation_loss[0] == pytest.approx(2 * alone, rel=1e-5)
     again = net.fit(X, LABELS, batch_size=50, sample_weight=[0.0] * len(X))
     assert again.loss == [0.0]
     assert net.fit(X[:40], LABELS[:40], batch_size=50).loss[0] == pytest.approx(plain, rel=1e-6)
+
+
+@pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
+def test_weights_of_validation_multiply_the_losses_of_samples(pool: str, workers: int) -> None:
+    with current(pool, workers):
+        net = network()
+        net.optimizer = mm.optim.GradientDescent(1e-12)
+        given = net.fit(X, LABELS, validation=(X, LABELS, SHARES))
+        outputs = torch.from_numpy(np.asarray(net.predict(X)))
+        losses = torch.nn.functional.cross_entropy(
+            outputs, torch.from_numpy(LABELS), reduction="none"
+        )
+        expected = pytest.approx(float(losses.numpy() @ SHARES) / len(X), rel=1e-5)
+        assert given.validation_loss == [expected]
+        assert given.validation_accuracy == [net.evaluate(X, LABELS)["accuracy"]]
+        split = net.fit(X, LABELS, sample_weight=SHARES, validation_split=0.3)
+        assert split.validation_loss == [
+            pytest.approx(float(losses.numpy()[35:] @ SHARES[35:]) / 15, rel=1e-5)
+        ]
+        plain = net.fit(X, LABELS, validation=(X, LABELS)).validation_loss
+        assert plain == [pytest.approx(float(losses.mean()), rel=1e-5)]
+
+
+def test_weights_of_validation_that_do_not_fit() -> None:
+    with pytest.raises(DataError, match=r"50 samples need weights of shape \(50,\), was given"):
+        network().fit(X, LABELS, validation=(X, LABELS, SHARES[:7]))
+    net = network(loss=lambda outputs, targets: mm.mean(outputs))
+    with pytest.raises(OptionError, match=r"validation=\(x, y, weights\) needs the loss of each"):
+        net.fit(X, LABELS, validation=(X, LABELS, SHARES))
+    with pytest.raises(DataError, match=r"must be \(samples, targets\),.* was given tuple of 4"):
+        net.fit(X, LABELS, validation=(X, LABELS, SHARES, 1))  # type: ignore[typeddict-item]
 
 
 def test_sample_weight_of_another_length() -> None:
