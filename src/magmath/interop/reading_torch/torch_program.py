@@ -113,14 +113,13 @@ def in_known_operators(exported: ExportedProgram) -> ExportedProgram:
     Raises UnsupportedError if there is none.
     """
     exported = exported.run_decompositions({})
+    table = dict(torch.export.default_decompositions())
     missing = _missing_operators(exported)
-    if missing:  # other operators may express them
-        table = torch.export.default_decompositions()
-        decompositions = {target: table[target] for target in missing if target in table}
-        exported = exported.run_decompositions(decompositions) if decompositions else exported
+    while known := [target for target in missing if target in table]:  # others express them
+        exported = exported.run_decompositions({target: table.pop(target) for target in known})
         missing = _missing_operators(exported)
     if missing:
-        names = ", ".join(sorted({str(target) for target in missing}))
+        names = ", ".join(sorted({str(t) for t in missing if str(t) != "with_effects"}))
         raise UnsupportedError(
             f"from_torch: the module calls operators that magmath does not have: {names}; "
             f"write the part that calls them with mm.nn, and convert the others"
