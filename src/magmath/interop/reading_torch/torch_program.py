@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.utils import _pytree as pytree
 
 import magmath as mm
@@ -177,7 +178,7 @@ def _checked(argument: Any, example: Any) -> Any:
             )
         return argument
     array = as_array("TorchModule", argument)
-    fixed = [n if isinstance(n, int) else None for n in example.shape]
+    fixed = [int(n) if is_concrete_int(n) else None for n in example.shape]
     if len(fixed) != array.ndim or any(
         n not in (None, m) for n, m in zip(fixed, array.shape, strict=True)
     ):
