@@ -43,7 +43,7 @@ def _resize(
             new = [floor(x.shape[axis] * factor + 0.5) for axis in axes]  # halves go up
     else:
         factors = factors or []
-        new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]
+        new = [floor(_RUNTIME(s) * x.shape[axis]) for axis, s in zip(axes, factors, strict=True)]
     mode = call.get("mode", "nearest")
     x = mm.asarray(x)
     y = x if mode == "nearest" else floating("from_onnx", widened(x))
@@ -66,11 +66,12 @@ def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode
     transformation = call.get("coordinate_transformation_mode", default)
     if transformation not in TRANSFORMATIONS:
         raise call.unsupported(f"with the coordinates {transformation} is not available")
-    positions = _positions(x.shape[axis], new, factor, transformation)
     if mode == "nearest":
+        positions = _positions(x.shape[axis], new, factor, transformation, _RUNTIME)
         rounding = call.get("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
-        chosen = np.clip(_ROUNDINGS[rounding](positions), 0, x.shape[axis] - 1)
+        chosen = np.clip(_ROUNDINGS[rounding](np.float64(positions)), 0, x.shape[axis] - 1)
         return mm.take(x, chosen.astype(np.int64), axis=axis)
+    positions = _positions(x.shape[axis], new, factor, transformation)
     weights = interpolation_weights(
         tuple(positions),
         x.shape[axis],
@@ -92,20 +93,28 @@ TRANSFORMATIONS = (
 """The coordinates that are available: all but "tf_crop_and_resize", which extracts a part first."""
 
 
-def _positions(extent: int, new: int, factor: float, transformation: str) -> Any:
+_RUNTIME = np.float32
+"""The type in which ONNX Runtime computes extents and positions. It decides where a position is a
+whole number, since a scale such as 0.6 is a float32 that is slightly larger."""
+
+
+def _positions(
+    extent: int, new: int, factor: float, transformation: str, dtype: Any = np.float64
+) -> Any:
     """Return the position of each new element among the former ones."""
-    i = np.arange(new, dtype=np.float64)
-    whole = extent * factor  # of which the new extent is the integer part
+    i = np.arange(new, dtype=dtype)
     if transformation == "align_corners":
-        return i * ((extent - 1) / (whole - 1)) if new > 1 else i * 0.0
+        # By the new extent, as in the standard's text, PyTorch and ONNX Runtime. The standard's
+        # reference implementation divides by the extent before it is rounded down.
+        return i * (extent - 1) / max(new - 1, 1)
     if transformation == "asymmetric":
         return i / factor
     if transformation == "tf_half_pixel_for_nn":
         return (i + 0.5) / factor
     if transformation == "pytorch_half_pixel" and new == 1:
-        return i - 0.5
+        return i
     if transformation == "half_pixel_symmetric":
-        return extent / 2 * (1 - new / whole) + (i + 0.5) / factor - 0.5
+        return extent / 2 * (1 - new / (extent * factor)) + (i + 0.5) / factor - 0.5
     return (i + 0.5) / factor - 0.5
 
 

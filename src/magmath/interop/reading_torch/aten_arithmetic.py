@@ -68,6 +68,12 @@ def _masked_fill(x: mm.Array, mask: mm.Array, value: Any) -> mm.Array:
     return mm.where(mask, value, x)
 
 
+def _xlogy(x: Any, y: Any) -> Any:
+    """Return x · log(y), which is 0 for x = 0 unless y is nan."""
+    x, y = as_floats(x, y)
+    return x * mm.log(mm.where((x == 0) & ((y <= 0) | (y == mm.inf)), 1.0, y))
+
+
 def _linear(x: mm.Array, weight: mm.Array, bias: mm.Array | None = None) -> mm.Array:
     return f.linear(x, mm.matrix_transpose(weight), bias)
 
@@ -98,7 +104,12 @@ ARITHMETIC: dict[str, Operator] = {
     "pow": binary(operator.pow),
     "maximum": binary(mm.maximum),
     "minimum": binary(mm.minimum),
+    "fmax": binary(mm.fmax),
+    "fmin": binary(mm.fmin),
     "atan2": lambda x, y: mm.atan2(*as_floats(x, y)),
+    "hypot": binary(mm.hypot),
+    "copysign": lambda x, y: mm.copysign(*as_floats(x, y)),
+    "xlogy": _xlogy,
     "neg": operator.neg,
     "abs": mm.abs,
     "sign": _sign,
@@ -137,6 +148,9 @@ ARITHMETIC: dict[str, Operator] = {
             "erf",
             "erfc",
             "exp2",
+            "lgamma",
+            "digamma",
+            "i0",
         )
     },
     **{
@@ -149,6 +163,9 @@ ARITHMETIC: dict[str, Operator] = {
             "isnan",
             "isinf",
             "isfinite",
+            "isposinf",
+            "isneginf",
+            "signbit",
             "logical_not",
         )
     },
@@ -166,6 +183,10 @@ ARITHMETIC: dict[str, Operator] = {
     "bitwise_or": binary(operator.or_),
     "bitwise_xor": binary(operator.xor),
     "bitwise_not": operator.invert,
+    "bitwise_left_shift": binary(operator.lshift),
+    "bitwise_right_shift": binary(operator.rshift),
+    "__lshift__": binary(operator.lshift),
+    "__rshift__": binary(operator.rshift),
     "where": _where,
     "masked_fill": _masked_fill,
     # products
@@ -176,6 +197,7 @@ ARITHMETIC: dict[str, Operator] = {
     "matmul": operator.matmul,
     "outer": binary(mm.outer),
     "addmm": _addmm,
+    "addmv": _addmm,
     "baddbmm": _addmm,
     "linear": _linear,
     "einsum": lambda text, operands, path=None: mm.einsum(text, *operands),

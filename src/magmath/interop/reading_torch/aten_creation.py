@@ -103,6 +103,7 @@ CREATION: dict[str, Operator] = {
     "ones": _constant(1),
     "empty": _constant(0),
     "full": _full,
+    "fill": lambda x, value: mm.full(x.shape, value, dtype=x.dtype),
     "zeros_like": _like(_constant(0)),
     "ones_like": _like(_constant(1)),
     "empty_like": _like(_constant(0)),

@@ -64,6 +64,42 @@ def _scatter_add(x: mm.Array, axis: int, index: mm.Array, source: mm.Array) -> m
     return result
 
 
+_UPDATES: dict[str, tuple[Any, float]] = {
+    "sum": (mm.add, 0),
+    "mean": (mm.add, 0),
+    "prod": (mm.multiply, 1),
+    "amax": (mm.maximum, -mm.inf),
+    "amin": (mm.minimum, mm.inf),
+}
+"""The function that joins elements, and the number that it does not count."""
+
+
+def _scatter_reduce(
+    x: mm.Array,
+    axis: int,
+    index: mm.Array,
+    source: mm.Array,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> mm.Array:
+    function, neutral = _UPDATES[reduce]
+    place = _place(index, axis % x.ndim)
+    part = source[tuple([slice(n) for n in index.shape])]
+    result = mm.copy(x)
+    if not include_self:
+        if x.dtype.is_integer and neutral:
+            neutral = mm.iinfo(x.dtype).min if neutral < 0 else mm.iinfo(x.dtype).max
+        result[place] = neutral
+    function.at(result, place, part)
+    if reduce == "mean":
+        counts = mm.full(x.shape, int(include_self), dtype=x.dtype)
+        mm.add.at(counts, place, 1)
+        counts = mm.maximum(counts, 1)
+        return mm.floor_divide(result, counts) if x.dtype.is_integer else result / counts
+    return result
+
+
 def _place(index: mm.Array, axis: int) -> tuple[Any, ...]:
     """Return indices of all axes: those given along one axis, the elements' own along the others,
     which may be fewer than the array has."""
@@ -83,4 +119,5 @@ ELEMENTS: dict[str, Operator] = {
     "select_scatter": _select_scatter,
     "scatter": _scatter,
     "scatter_add": _scatter_add,
+    "scatter_reduce": _scatter_reduce,
 }

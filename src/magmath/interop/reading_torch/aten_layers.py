@@ -131,6 +131,26 @@ def _cross_entropy(
     )
 
 
+def _nll_loss(
+    x: mm.Array,
+    labels: mm.Array,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+) -> mm.Array:
+    """Return the negative entries of x at the labels, which are logarithms of probabilities."""
+    axis = min(x.ndim - 1, 1)
+    is_counted = labels != ignore_index
+    labels = mm.where(is_counted, labels, 0)
+    entries = mm.take_along_axis(x, mm.expand_dims(labels, axis=axis), axis=axis)
+    factors = mm.where(is_counted, 1.0 if weight is None else weight[labels], 0.0)
+    factors = mm.astype(factors, x.dtype, copy=False)
+    losses = -mm.where(is_counted, mm.squeeze(entries, axis=axis) * factors, 0.0)
+    if reduction == 0:
+        return losses
+    return mm.sum(losses) / mm.sum(factors) if reduction == 1 else mm.sum(losses)
+
+
 def _loss(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y, reduction=1: function(*promoted(x, y), reduction=_REDUCTIONS[reduction])
 
@@ -151,6 +171,9 @@ LAYERS: dict[str, Operator] = {
     "rnn_relu": recurrent("relu"),
     # losses
     "cross_entropy_loss": _cross_entropy,
+    "nll_loss": _nll_loss,
+    "nll_loss2d": _nll_loss,
+    "nll_loss_nd": _nll_loss,
     "mse_loss": _loss(mm.nn.mean_squared_error),
     "l1_loss": _loss(mm.nn.mean_absolute_error),
 }

@@ -15,6 +15,7 @@ from magmath.interop.reading_torch.aten_convolution import CONVOLUTION
 from magmath.interop.reading_torch.aten_creation import CREATION
 from magmath.interop.reading_torch.aten_elements import ELEMENTS
 from magmath.interop.reading_torch.aten_layers import LAYERS
+from magmath.interop.reading_torch.aten_linear_algebra import FOURIER, LINEAR_ALGEBRA
 from magmath.interop.reading_torch.aten_normalization import NORMALIZATION
 from magmath.interop.reading_torch.aten_reductions import REDUCTIONS
 from magmath.interop.reading_torch.aten_shapes import SHAPES
@@ -39,6 +40,8 @@ OPERATORS: dict[str, Operator] = {
     **CONVOLUTION,
     **NORMALIZATION,
     **LAYERS,
+    **LINEAR_ALGEBRA,
+    **FOURIER,
     # sizes and checks
     "sym_size": lambda x, axis: x.shape[axis],
     "sym_numel": lambda x: x.size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from magmath.interop.reading_torch.aten_types import (
     in_type,
     is_exact,
     of_floats,
+    promoted,
 )
 
 
@@ -105,17 +107,31 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduced
 
 
-def _var_mean(
-    x: mm.Array,
-    axis: Any = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[mm.Array, mm.Array]:
-    variance = _spread(mm.var)(x, axis, unbiased, keepdim, correction=correction)
-    axes = None if isinstance(axis, bool) else _axes(axis)
-    return variance, mm.mean(x, axis=axes, keepdims=keepdim)
+def _with_mean(spread: Callable[..., Any]) -> Callable[..., Any]:
+    def reduced(
+        x: mm.Array, axis: Any = None, unbiased: bool = True, keepdim: bool = False, **options: Any
+    ) -> tuple[mm.Array, mm.Array]:
+        axes = None if isinstance(axis, bool) else _axes(axis)
+        mean = mm.mean(x, axis=axes, keepdims=keepdim)
+        return spread(x, axis, unbiased, keepdim, **options), mean
+
+    return reduced
+
+
+def _running_extremum(function: Any) -> Callable[..., Any]:
+    """Return `cummax` or `cummin`: running extrema, and the positions of the last such elements."""
+
+    def running(x: mm.Array, axis: int) -> tuple[mm.Array, mm.Array]:
+        extrema = function.accumulate(x, axis=axis)
+        numbers = mm.arange(x.shape[axis], dtype=mm.int64)
+        numbers = mm.reshape(
+            numbers, tuple([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)])
+        )
+        is_extremum = (x == extrema) | mm.isnan(x)
+        positions = mm.maximum.accumulate(mm.where(is_extremum, numbers, 0), axis=axis)
+        return mm.take_along_axis(x, positions, axis=axis), positions
+
+    return running
 
 
 def _vector_norm(
@@ -149,6 +165,29 @@ def _topk(
     return mm.take_along_axis(x, order, axis=axis), order
 
 
+def _ranked(x: mm.Array, rank: int, axis: int = -1, keepdim: bool = False) -> Any:
+    """Return the element of a rank, from 1, in increasing order, and its position."""
+    values, order = _sort(x, axis)
+    keys = (slice(rank - 1, rank) if keepdim else rank - 1,)
+    key = (*[slice(None)] * (axis % x.ndim), *keys)
+    return values[key], order[key]
+
+
+def _searchsorted(
+    boundaries: mm.Array, x: Any, *, out_int32: bool = False, right: bool = False, side: Any = None
+) -> mm.Array:
+    """Return the number of boundaries, along their last axis, that are less than x, or not
+    greater."""
+    side = side or ("right" if right else "left")
+    boundaries, x = promoted(boundaries, mm.asarray(x))
+    if boundaries.ndim == 1:
+        places = mm.searchsorted(boundaries, x, side=side)
+    else:
+        compare = operator.le if side == "right" else operator.lt
+        places = mm.sum(compare(boundaries[..., None, :], x[..., None]), axis=-1)
+    return mm.astype(places, mm.int32 if out_int32 else mm.int64, copy=False)
+
+
 REDUCTIONS: dict[str, Operator] = {
     "sum": _total(mm.sum),
     "mean": _reduction(mm.mean),
@@ -164,7 +203,15 @@ REDUCTIONS: dict[str, Operator] = {
     "argmin": _position(mm.argmin),
     "var": _spread(mm.var),
     "std": _spread(mm.std),
-    "var_mean": _var_mean,
+    "var_mean": _with_mean(_spread(mm.var)),
+    "std_mean": _with_mean(_spread(mm.std)),
+    "nansum": _total(mm.nansum),
+    "cummax": _running_extremum(mm.maximum),
+    "cummin": _running_extremum(mm.minimum),
+    "logcumsumexp": of_floats(lambda x, axis: mm.logaddexp.accumulate(x, axis=axis)),
+    "kthvalue": _ranked,
+    "searchsorted": _searchsorted,
+    "bucketize": lambda x, boundaries, **options: _searchsorted(boundaries, x, **options),
     "cumsum": _running_total(mm.cumsum),
     "cumprod": _running_total(mm.cumprod),
     "linalg_vector_norm": _vector_norm,

@@ -66,6 +66,13 @@ def _chunk(x: mm.Array, count: int, axis: int = 0) -> list[mm.Array]:
     return _split(x, max(1, -(-x.shape[axis] // count)), axis)
 
 
+def _windows(x: mm.Array, axis: int, size: int, step: int) -> mm.Array:
+    """Return the windows along one axis, with their elements along a new last axis."""
+    starts = mm.arange(0, x.shape[axis] - size + 1, step)
+    windows = mm.take(x, mm.expand_dims(starts, axis=1) + mm.arange(size), axis=axis)
+    return mm.moveaxis(windows, axis % x.ndim + 1, -1)
+
+
 def _repeat(x: mm.Array, repeats: Sequence[int]) -> mm.Array:
     return mm.tile(x, tuple(repeats))
 
@@ -111,6 +118,10 @@ SHAPES: dict[str, Operator] = {
     "stack": lambda arrays, axis=0: mm.stack(promoted(*arrays), axis=axis),
     "split": _split,
     "split_with_sizes": _split,
+    "unsafe_split": _split,
+    "unfold": _windows,
+    "diag": mm.diag,
+    "broadcast_tensors": lambda arrays: list(mm.broadcast_arrays(*arrays)),
     "chunk": _chunk,
     "unbind": lambda x, axis=0: list(mm.unstack(x, axis=axis)),
     "slice": _slice,

@@ -11,6 +11,11 @@ from inspect import signature
 from typing import Any, final
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 import magmath as mm
@@ -129,11 +134,31 @@ def _export(
         else:
             return TorchProgram(in_known_operators(exported))
     mode = "training" if training else "evaluation"
-    reason = str(errors[-1]).strip().split("\n")[0]
     raise UnsupportedError(
-        f"from_torch: torch.export cannot record {type(module).__name__} in {mode} mode: {reason}"
-        f"; its control flow must not depend on values"
+        f"from_torch: torch.export cannot record {type(module).__name__} in {mode} mode: "
+        f"{_reason_and_remedy(errors[-1])}"
     ) from errors[-1]
+
+
+def _reason_and_remedy(error: Exception) -> str:
+    """Return why PyTorch cannot export a module, and what to change."""
+    if isinstance(error, _VALUES_NEEDED):
+        operator = getattr(error, "func", None)
+        where = f" (of {operator})" if operator is not None else ""
+        return (
+            f"its control flow must not depend on values{where}, nor its shapes; write "
+            f"torch.where(condition, x, y) in place of if, and parts that need a value with mm.nn"
+        )
+    reason = str(error).strip().split("\n")[0]
+    return f"{reason}; if the module takes the example in PyTorch, write this part with mm.nn"
+
+
+_VALUES_NEEDED = (
+    GuardOnDataDependentSymNode,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+"""PyTorch's errors for a module that needs the value of an array while it is recorded."""
 
 
 def _variable_shapes(module: torch.nn.Module, args: Any, kwargs: Any, axes: int) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.utils import _pytree as pytree
 
 import magmath as mm
@@ -113,14 +114,13 @@ def in_known_operators(exported: ExportedProgram) -> ExportedProgram:
     Raises UnsupportedError if there is none.
     """
     exported = exported.run_decompositions({})
+    table = dict(torch.export.default_decompositions())
     missing = _missing_operators(exported)
-    if missing:  # other operators may express them
-        table = torch.export.default_decompositions()
-        decompositions = {target: table[target] for target in missing if target in table}
-        exported = exported.run_decompositions(decompositions) if decompositions else exported
+    while known := [target for target in missing if target in table]:  # others express them
+        exported = exported.run_decompositions({target: table.pop(target) for target in known})
         missing = _missing_operators(exported)
     if missing:
-        names = ", ".join(sorted({str(target) for target in missing}))
+        names = ", ".join(sorted({str(t) for t in missing if str(t) != "with_effects"}))
         raise UnsupportedError(
             f"from_torch: the module calls operators that magmath does not have: {names}; "
             f"write the part that calls them with mm.nn, and convert the others"
@@ -178,7 +178,7 @@ def _checked(argument: Any, example: Any) -> Any:
             )
         return argument
     array = as_array("TorchModule", argument)
-    fixed = [n if isinstance(n, int) else None for n in example.shape]
+    fixed = [int(n) if is_concrete_int(n) else None for n in example.shape]
     if len(fixed) != array.ndim or any(
         n not in (None, m) for n, m in zip(fixed, array.shape, strict=True)
     ):

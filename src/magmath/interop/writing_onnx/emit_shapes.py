@@ -204,7 +204,9 @@ def _numbers(node: TracedNode) -> list[Any]:
     if node.ndim:
         raise node.unsupported(
             "which is made again in each call, from an extent of the inputs or by drawing numbers",
-            f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
+            f"compute it with functions of magmath, or keep it in a Buffer; for a layer that "
+            f"resizes images, such as Upsample, leave the number of samples alone open, or "
+            f"{KEEP_FIXED}",
         )
     if node.name != "scalar":
         return [np.asarray(mm.Array(n)).item() for n in node.nodes]
