@@ -13,7 +13,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.executor import step_loop
-from magmath.executor.fastest_selector import RECHECK, TRIALS
+from magmath.executor.fastest_selector import RECHECK, TRIALS, writing_factor
 from magmath.executor.step_executors import Executor, ExecutorSelector
 
 
@@ -148,6 +148,21 @@ def test_runs_on_ever_new_arrays_are_worth_one_compilation(
             if requests:
                 break
     assert requests
+
+
+def test_long_programs_are_compiled_in_proportion_to_their_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run waits while the source of native code is written."""
+    assert [writing_factor(n) for n in (1, 1000, 12_000)] == [1.0, 1.0, 12.0]
+    monkeypatch.setattr(step_loop, "COMPILE_AFTER_SECONDS", 1e-4)
+    factors: list[int] = []
+    monkeypatch.setattr(step_loop, "writing_factor", lambda n: factors.append(n) or np.inf)
+    monkeypatch.setattr(step_loop, "native_executors", lambda *_: pytest.fail("compiled"))
+    with current("inline"):
+        x = mm.fori_loop(0, 5_000, lambda i, z: z * 0.5 + 1.0, mm.asarray(np.arange(1027.0)))
+        assert x.numpy()[0] == pytest.approx(2.0)
+    assert factors
 
 
 def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(

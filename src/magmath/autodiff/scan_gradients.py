@@ -17,16 +17,12 @@ from magmath.autodiff.scan_residuals import Residuals, dependent_parts
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.graph import Node, Shape
-from magmath.graph.graph import InputsOf, dependents, substituted, topological_until
+from magmath.graph.graph import dependents, substituted, topological_until
 from magmath.graph.operation import Gradients
 from magmath.ops.counted_loops import (
-    SCAN,
     ScanBody,
     body_argument,
-    is_scan_result,
-    is_short,
     scan_results,
-    unrolled,
 )
 from magmath.ops.creation import full
 from magmath.ops.elementwise import add, astype
@@ -35,30 +31,6 @@ from magmath.ops.sums import broadcast_to
 
 Propagate = Callable[[Sequence[Node], dict[Node, Node], Sequence[Node]], None]
 """(nodes in order, cotangents, sources) → nothing; adds the cotangents of the other nodes."""
-
-
-def without_short_loops(
-    roots: Sequence[Node], ends: Collection[Node], inputs_of: InputsOf
-) -> tuple[list[Node], Mapping[Node, Node]]:
-    """Return expressions, down to the `ends`, in which short loops are unrolled, and the new node
-    for each node of them; `inputs_of` returns the inputs that are followed."""
-    order = topological_until(roots, ends, inputs_of)
-    short = {x for x in order if x.operation is SCAN and is_short(x)}
-    if not short:
-        return list(roots), {}
-    new: dict[Node, Node] = {}
-    results: dict[Node, list[Node]] = {}
-    for node in order:
-        if node in ends:
-            new[node] = node
-        elif is_scan_result(node) and node.inputs[0] in short:
-            loop = new[node.inputs[0]]
-            if loop not in results:
-                results[loop] = unrolled(loop)
-            new[node] = results[loop][node.attributes["index"]]
-        else:
-            new[node] = node.with_inputs(tuple([new.get(x, x) for x in node.inputs]))
-    return [new[node] for node in roots], new
 
 
 def scan_cotangents(

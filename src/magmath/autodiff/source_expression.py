@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import final
 
-from magmath.autodiff.scan_gradients import without_short_loops
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import InputsOf, topological_until
 from magmath.graph.provenance.dependence import (
@@ -94,25 +93,14 @@ def expressed_by_sources(
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept_leaves = [output, *sources, *dependent], source_nodes.difference(dependent)
     expressions = with_expressions(roots, kept_leaves, dependence, is_end=is_end)
-    nodes, unrolled = without_short_loops(expressions.roots, {*ends, *constants}, inputs_of)
+    nodes = expressions.roots
     count = len(sources) + 1
     rebuilt = dict(zip(nodes[count:], [node.leaf_or_self for node in dependent], strict=True))
-    originals = _originals(expressions.images, unrolled)
+    originals = {image: node for node, image in expressions.images.items() if image is not node}
     return SourceExpression(
         nodes[0], nodes[1:count], source_leaves, rebuilt, expressions.lost, constants, inputs_of,
         originals,
     )  # fmt: skip
-
-
-def _originals(*images: Mapping[Node, Node]) -> dict[Node, Node]:
-    """Return the original of each image, after several replacements of nodes by images."""
-    originals: dict[Node, Node] = {}
-    for new in images:
-        following = {
-            image: originals.get(node, node) for node, image in new.items() if image is not node
-        }
-        originals |= following
-    return originals
 
 
 def inputs_followed(first_number: int, *, through_gradients: bool) -> InputsOf:

@@ -52,7 +52,7 @@ class Executable:
         self.program = program
         self.context = context = replace(context, failures=failures)
         self._synchronize = synchronization(program, context)
-        self._tiers = _tiers(context)
+        self._tiers = _tiers(program, context)
         self._loop = StepLoop(program, context)
         self._bindings = Bindings(program, context, self._loop.forget)
         self._concurrent: ConcurrentRun | None = None
@@ -237,13 +237,14 @@ class Executable:
         self._bindings.close()
 
 
-def _tiers(context: Context) -> Tiers | RecordedRuns:
+def _tiers(program: Program, context: Context) -> Tiers | RecordedRuns:
     """Return the executor of runs of one step."""
     if context.should_record_graphs:
         from magmath.executor.cuda_graphs import RecordedRuns
 
         return RecordedRuns()
     return Tiers(
+        instructions=len(program.instructions),
         enabled=context.native and context.device.type == "cpu",
         deterministic=context.deterministic,
         place_threads=_placement(context),

@@ -23,7 +23,15 @@ RECHECK = 40
 RETRIAL_LIMIT = 2.0
 """Candidates that were never within this factor of the fastest one are not timed again."""
 COMPILE_AFTER_SECONDS = COMPILE_AFTER.read_number()
-"""Seconds of steps before anything is compiled for them; infinite: nothing is compiled."""
+"""Seconds of steps before anything is compiled for them, by default the time in which the source of
+`WRITTEN_INSTRUCTIONS` is written; infinite: nothing is compiled."""
+WRITTEN_INSTRUCTIONS = 1000
+
+
+def writing_factor(instructions: int) -> float:
+    """Return the factor by which native code for a program of this length is worth compiling later,
+    since a run waits while its source is written."""
+    return max(1.0, instructions / WRITTEN_INSTRUCTIONS)
 
 
 class CandidateExecutor(ABC):

@@ -15,7 +15,7 @@ from magmath.core.type_aliases import Poll
 from magmath.executor.bind import Binding
 from magmath.executor.bindings import KEPT_BINDINGS, ArrayBlocks
 from magmath.executor.context import Context
-from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS
+from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS, writing_factor
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.step_executors import Executor, ExecutorSelector, Replay, native_executors
 from magmath.program.instructions import Program
@@ -38,7 +38,7 @@ class StepLoop:
         self._program, self._context = program, context
         self._selectors: RecentlyUsed[ArrayBlocks, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._chunk = 1
-        self._compile_after = COMPILE_AFTER_SECONDS
+        self._compile_after = COMPILE_AFTER_SECONDS * writing_factor(len(program.instructions))
         self._forms = NativeForms(exact=context.deterministic)
         self._lanes: Lanes | None = None
 

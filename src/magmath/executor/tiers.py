@@ -25,6 +25,7 @@ from magmath.executor.fastest_selector import (
     CandidateExecutor,
     FastestSelector,
     OneWorker,
+    writing_factor,
 )
 from magmath.executor.native_forms import NativeForms
 from magmath.kernels import free_processors
@@ -93,12 +94,13 @@ class Tiers:
     def __init__(
         self,
         *,
+        instructions: int,
         enabled: bool,
         deterministic: bool,
         place_threads: Callable[[], None],
     ) -> None:
-        """`place_threads`: called before runs that are not short, and `thread_placement.end_run`
-        after them."""
+        """`instructions`: their number in the program. `place_threads`: called before runs that are
+        not short, and `thread_placement.end_run` after them."""
         self._deterministic, self._place_threads = deterministic, place_threads
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
@@ -109,7 +111,8 @@ class Tiers:
         self._seconds, self._runs = 0.0, 0
         self._skipped = 0  # runs between the last one that was timed and the next one
         self._untimed = 0  # those of them that are still to come
-        self._due = COMPILE_AFTER_SECONDS if enabled else float("inf")
+        due = COMPILE_AFTER_SECONDS * writing_factor(instructions)
+        self._due = due if enabled else float("inf")
         self._least = MIN_RUNS
 
     def run(self, binding: Binding) -> list[float]:

@@ -35,7 +35,7 @@ from magmath.graph import (
     weak_reference_to,
 )
 from magmath.graph.graph import substituted
-from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
+from magmath.ops.counted_loops import ScanBody, scan_results
 from magmath.ops.leaves import input_leaf
 from magmath.transform.loop_provenance import LoopProvenance
 from magmath.transform.loop_states import LoopResults, StepFunction
@@ -65,8 +65,7 @@ def run_loop(
         step = _TracedLoopStep(name, step_function, states, rows)
     results = step.results(inputs, steps, reverse=reverse)
     if results is not None and is_keeping_expressions():
-        loop = results[0].inputs[0]  # one program computes it with its gradient
-        return _divided(unrolled(loop) if is_short(loop) else results, len(states))
+        return _divided(results, len(states))  # one expression computes it with its gradient
     for node in inputs:
         keep_expression(node)
     evaluate(*states, *rows)

@@ -58,6 +58,7 @@ def random_loops(draw: np.random.Generator) -> Callable[[Any, Any, Any], Any]:
 @given(seed=st.integers(0, 1 << 30))
 @example(seed=0)
 @example(seed=2661195)  # a node of the body, of numbers alone, whose inputs are evaluated later
+@example(seed=510510)  # a gradient through a loop, an input of which other operations read too
 @example(seed=93264661)  # a gradient rule with an array of numbers alone, in one pool after another
 @few
 def test_random_functions_with_loops(kind: str, workers: int, seed: int) -> None:

@@ -235,7 +235,8 @@ class Evaluator:
         pending = [x for x in loop_free if x.operation is not INPUT]
         values = dict(zip(pending, self.evaluate(pending), strict=True))
         leaves = {x: values.get(y, y) for x, y in zip(outputs, loop_free, strict=True)}
-        record_provenance(leaves, expression.order, expression.live)
+        # Nodes that read inputs of the loops may read their leaves now (`read_leaves`).
+        record_provenance(leaves, topological(outputs, pending=True), expression.live)
         self._set_intermediates(outputs[requested:], leaves, expression)
         return leaves
 
