@@ -26,7 +26,8 @@ from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
-from magmath.files.array_specs import ArraySpec
+from magmath.files.array_specs import ArraySpec, Checksum, RawBytes
+from magmath.files.checksums import PartChecksums, combined_crc
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
 from magmath.layout import CutPieces, Layout, Split, even_cuts
@@ -299,8 +300,25 @@ def read_table(
 
 def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """Return an array of a file whose header has been read; dtype, layout, errors as for `load`."""
+    storage = entry[1]
+    if isinstance(storage, RawBytes) and storage.checksum is not None:
+        _verify(path, storage.checksum)
     array = _read(path, entry, layout)
     return array if dtype is None else astype(array, dtype, copy=False)
+
+
+def _verify(path: str, checksum: Checksum) -> None:
+    """Raise DataError unless a part of a file has its checksum, which all workers compute."""
+    parts = PartChecksums(checksum.offset, checksum.nbytes)
+    if parts.spec.shape[0] <= 1:
+        crcs = parts.compute(path, 0, 1)
+    else:
+        crcs = _read(path, (parts.spec, parts), Layout.split(0)).numpy()
+    if combined_crc(crcs, checksum.nbytes) != checksum.crc:
+        raise DataError(
+            f"load: {path} is damaged: bytes {checksum.offset} to "
+            f"{checksum.offset + checksum.nbytes} do not have their checksum; write the file again"
+        )
 
 
 def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:

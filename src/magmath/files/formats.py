@@ -9,12 +9,13 @@ from typing import TypeAlias, final
 from magmath.errors import DataError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
 from magmath.files.array_specs import ArraySpec, RawBytes
+from magmath.files.checksums import PartChecksums
 from magmath.files.csv_rows import CsvRows
 from magmath.files.hdf5 import Hdf5Chunks
 from magmath.files.npz import ZipMember
 from magmath.files.zarr import ZarrChunks
 
-StorageSpec: TypeAlias = RawBytes | ZipMember | Hdf5Chunks | ZarrChunks | CsvRows
+StorageSpec: TypeAlias = RawBytes | ZipMember | Hdf5Chunks | ZarrChunks | CsvRows | PartChecksums
 """The location of an array in a file, as sent to the workers."""
 
 

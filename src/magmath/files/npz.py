@@ -1,7 +1,8 @@
 """NumPy's .npz files: a zip archive with a .npy file for each array.
 
-Uncompressed members are mapped like a .npy file; compressed ones are streamed, and each worker
-keeps its own rows. Written archives are uncompressed, so that all workers can write concurrently.
+Uncompressed members are mapped like a .npy file, after their checksum has been verified
+(`checksums.py`); compressed ones are streamed, and each worker keeps its own rows. Written
+archives are uncompressed, so that all workers can write concurrently.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from magmath.errors import DataError
 from magmath.files import npy
 from magmath.files.array_specs import (
     ArraySpec,
+    Checksum,
     Elements,
     Natural,
     RawBytes,
@@ -112,7 +114,8 @@ def _entry(
         raise DataError(f"load: {path}: {info.filename} is truncated; write the file again")
     if info.compress_type == zipfile.ZIP_STORED:
         begin = _data_offset(path, info)
-        return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped)
+        checksum = Checksum(begin, info.file_size, info.CRC)
+        return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped, checksum)
     shape = spec.shape
     rows = (*shape[:-1], 1) if raw.fortran else (1, *shape[1:])
     chunks = rows if shape else ()
