@@ -61,7 +61,7 @@ class CsvOptions:
 DEFAULT_OPTIONS: Final = CsvOptions()
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
+def entries(path: str, name: str | None) -> dict[str, tuple[ArraySpec, CsvRows]]:
     """Return the table of a comma-separated file, in the type that holds its numbers."""
     return {"": read_table_spec(path)}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from magmath.errors import DataError
+from magmath.errors import DataError, MagmathError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
 from magmath.files.array_specs import ArraySpec, RawBytes
 from magmath.files.checksums import PartChecksums
@@ -34,8 +34,9 @@ class Format:
 
     single, named   True if a file can hold one array without a name, or arrays with names
     typed           True if a file contains the element types of its arrays; text does not
-    entries         path → the arrays in a file, by name ("": the one without); reads headers only,
-                    and the whole file of a text, which has none
+    entries         (path, name) → the arrays in a file, by name ("": the one without), or only that
+                    one, which is missing if the file has none; an error in place of an array that
+                    cannot be read. Reads headers only, and the whole file of a text, which has none
     create          (path, what each array is) → a new file with room for them
     finish          (path, what each array is) → completes the file after the workers have written
     """
@@ -43,7 +44,7 @@ class Format:
     suffixes: tuple[str, ...]
     single: bool
     named: bool
-    entries: Callable[[str], Mapping[str, StoredArray]]
+    entries: Callable[[str, str | None], Mapping[str, StoredArray | MagmathError]]
     create: Callable[[str, Mapping[str, ArraySpec]], Mapping[str, StorageSpec]]
     finish: Callable[[str, Mapping[str, ArraySpec]], None] = _no_finish
     typed: bool = True

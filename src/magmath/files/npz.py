@@ -14,12 +14,13 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import numpy as np
 
-from magmath.errors import DataError
+from magmath.errors import DataError, MagmathError
 from magmath.files import npy
 from magmath.files.array_specs import (
     ArraySpec,
@@ -32,7 +33,7 @@ from magmath.files.array_specs import (
     name_error,
     numpy_dtype,
 )
-from magmath.files.format_errors import as_data_error
+from magmath.files.format_errors import as_data_error, entry_or_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -94,14 +95,18 @@ class _Stream:
         return rows[(slice(None), *parts[1:])] if parts else rows[0]
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember]]:
-    """Return the arrays of an archive by name. Raises DataError if it is damaged or not an
-    archive."""
+def entries(
+    path: str, name: str | None
+) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember] | MagmathError]:
+    """Return the arrays of an archive by name, or that of a name, or the error of one that cannot
+    be read. Raises DataError if the file is damaged or not an archive."""
     with as_data_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         return {
-            info.filename.removesuffix(".npy"): _entry(path, archive, info)
+            info.filename.removesuffix(".npy"): entry_or_error(
+                f"{path}[{info.filename}]", partial(_entry, path, archive, info)
+            )
             for info in archive.infolist()
-            if info.filename.endswith(".npy")
+            if info.filename.endswith(".npy") and name in (None, info.filename[: -len(".npy")])
         }
 
 
