@@ -473,5 +473,6 @@ def test_csv_that_is_no_text_or_not_there(tmp_path: Path) -> None:
         csv(tmp_path / "nowhere.csv")
     with pytest.raises(DTypeError, match="complex64"):
         csv(file, dtype=np.complex64)
-    with pytest.raises(DataError, match="one character"):
-        csv(file, delimiter=", ")
+    for delimiter in (", ", "", '"', "\n", "\r"):
+        with pytest.raises(DataError, match="one character, neither a quote nor a line end"):
+            csv(file, delimiter=delimiter)

@@ -125,6 +125,8 @@ def load(
     if not os.path.exists(location):
         raise missing_file("load", location)
     format = format_of("load", location)
+    if os.path.isdir(location) and not format.is_folder:
+        raise DataError(f"load: {location} is a folder; give the path of a file in it")
     if not format.typed:
         return read_table(location, dtype, layout)
     entries = format.entries(location, name)

@@ -78,10 +78,10 @@ def read_table_spec(
     delimiter = options.delimiter
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
-    if len(delimiter) != 1:
+    if len(delimiter) != 1 or delimiter in '"\r\n':
         raise DataError(
-            f"the delimiter of {path} must be one character, not {delimiter!r}"
-            '; pass such as delimiter=";"'
+            f"the delimiter of {path} must be one character, neither a quote nor a line end, not "
+            f'{delimiter!r}; pass such as delimiter=";"'
         )
     try:
         skip, names = _header(Path(path), options)

@@ -33,6 +33,7 @@ class Format:
     """A file format.
 
     single, named   True if a file can hold one array without a name, or arrays with names
+    is_folder       True if an array is stored in a folder, not in a file
     typed           True if a file contains the element types of its arrays; text does not
     entries         (path, name) → the arrays in a file, by name ("": the one without), or only that
                     one, which is missing if the file has none; an error in place of an array that
@@ -48,6 +49,7 @@ class Format:
     create: Callable[[str, Mapping[str, ArraySpec]], Mapping[str, StorageSpec]]
     finish: Callable[[str, Mapping[str, ArraySpec]], None] = _no_finish
     typed: bool = True
+    is_folder: bool = False
 
 
 FORMATS = (
@@ -56,7 +58,7 @@ FORMATS = (
     Format((".safetensors",), False, True, safetensors.entries, safetensors.create),
     Format((".csv",), True, False, csv.entries, csv.create, csv.finish, typed=False),
     Format((".h5", ".hdf5"), False, True, hdf5.entries, hdf5.create),
-    Format((".zarr",), True, True, zarr.entries, zarr.create),
+    Format((".zarr",), True, True, zarr.entries, zarr.create, is_folder=True),
 )
 
 
