@@ -85,7 +85,7 @@ def read_table_spec(
         )
     try:
         skip, names = _header(Path(path), options)
-        width = _width(Path(path), delimiter, skip)
+        width = _width(Path(path), delimiter, skip, names)
         columns = _columns(path, options.columns, names, width)
         rows = CsvRows(delimiter, skip, (), (), width, columns, options.missing, options.filling)
         scanner = TableTypeScanner(path, delimiter, dtype)
@@ -98,7 +98,9 @@ def read_table_spec(
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}; save it as UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{path} is not a CSV file: {error}") from None
+        raise DataError(
+            f"{path} is not a CSV file: {error}; correct it, or close the quotes of its fields"
+        ) from None
     shape = (index.rows, len(columns) or width)
     rows = msgspec.structs.replace(
         rows, offsets=tuple(index.offsets), chunks=(index.rows_per_part, shape[1])
@@ -129,6 +131,10 @@ def _columns(
             if column not in names:
                 raise DataError(f"{path} has no column named {column!r}; {known}")
             positions.append(names.index(column))
+            if (count := names.count(column)) > 1:
+                raise DataError(
+                    f"{path} has {count} columns named {column!r}; give the position of one"
+                )
         elif -width <= column < width:
             positions.append(column % width)
         else:
@@ -155,13 +161,15 @@ def _scan_row(scanner: TableTypeScanner, fields: Sequence[str], rows: CsvRows) -
         scanner.add("\n".join(filled).encode())
 
 
-def _width(path: Path, delimiter: str, skip: int) -> int:
+def _width(path: Path, delimiter: str, skip: int, names: Sequence[str]) -> int:
     """Return the number of fields in the first row of data."""
     for line, fields in iterate_rows(path, delimiter):
         if line > skip:
             return len(fields)
+    can_be_numbers = any(map(is_number, names))
+    remedy = "pass header=False if its first row holds numbers" if can_be_numbers else "add rows"
     raise DataError(
-        f"{path} has no rows beneath its header; pass header=False if its first row holds numbers"
+        f"{path} has no rows beneath its header, {delimiter.join(names)[:80]!r}; {remedy}"
     )
 
 
