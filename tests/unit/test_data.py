@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import csv as python_csv
 import gzip
 import io
+import lzma
 import struct
 from itertools import cycle
 from pathlib import Path
@@ -445,6 +447,17 @@ def test_csv_bad_content(tmp_path: Path, text: str, dtype: Any, message: str) ->
     file.write_text(text)
     with pytest.raises(DataError, match=message):
         csv(file, dtype=dtype)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_csv_that_is_compressed_is_read_by_loadtxt(tmp_path: Path, compress: Any) -> None:
+    suffix = {"gzip": ".gz", "bz2": ".bz2", "lzma": ".xz"}[compress.__module__]
+    file = tmp_path / f"table.csv{suffix}"
+    file.write_bytes(compress(b"1,2\n3,4\n"))
+    with pytest.raises(DataError, match=r"is compressed.*mm\.loadtxt\(path"):
+        csv(file)
+    with current("inline"):
+        assert mm.loadtxt(file, delimiter=",").tolist() == [[1, 2], [3, 4]]
 
 
 def test_csv_columns_of_one_name_are_read_by_position(tmp_path: Path) -> None:

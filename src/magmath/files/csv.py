@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ Header = Literal["auto"] | bool
 PART_BYTES: Final = 1 << 20
 """Approximate bytes of text that are parsed at once."""
 _BLOCK_BYTES: Final = 1 << 22
+
+_COMPRESSED: Final = re.compile(rb"\x1f\x8b|BZh\d1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|PK\x03\x04")
+"""The first bytes of files of gzip, bzip2, xz, zstd and zip."""
 
 MISSING: Final = ("", "NA", "N/A", "NULL", "null", "None")
 """Fields, without the blanks around them, that stand for a missing value. NaN is a number."""
@@ -83,6 +87,7 @@ def read_table_spec(
             f"the delimiter of {path} must be one character, neither a quote nor a line end, not "
             f'{delimiter!r}; pass such as delimiter=";"'
         )
+    _refuse_compressed(path)
     try:
         skip, names = _header(Path(path), options)
         width = _width(Path(path), delimiter, skip, names)
@@ -106,6 +111,17 @@ def read_table_spec(
         rows, offsets=tuple(index.offsets), chunks=(index.rows_per_part, shape[1])
     )
     return ArraySpec(shape, _type_of(Path(path), rows, scanner)), rows
+
+
+def _refuse_compressed(path: str) -> None:
+    """Raise DataError for a compressed file, which cannot be divided over the workers."""
+    with open(path, "rb") as file:
+        if _COMPRESSED.match(file.read(16)):
+            raise DataError(
+                f"{path} is compressed, so workers cannot read their own rows; decompress it, as "
+                f"with gunzip or xz -d, or read .gz, .bz2 or .xz in the controller: "
+                f'mm.loadtxt(path, delimiter=",")'
+            )
 
 
 def _type_of(path: Path, rows: CsvRows, scanner: TableTypeScanner) -> DType:
