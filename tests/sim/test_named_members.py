@@ -149,6 +149,9 @@ def test_members_that_cannot_be_read_are_named_and_others_load_by_name(
         with pytest.raises(DataError, match="no array 'y'; it holds .*x") as error:
             mm.load(path, "y")
         names = str(error.value).partition("it holds ")[2].split(", ")
+        for absent in ("", "x/y", "x\0y"):
+            with pytest.raises(DataError, match="mixed"):
+                mm.load(path, absent)
         unreadable = set(names) - {"x"}
         with pytest.raises((DataError, DTypeError), match=r"as in mm.load\(path, 'x'\)") as error:
             mm.load(path)

@@ -81,6 +81,8 @@ def _target(group: Any, name: str) -> Any:
 
 def _member(file: Any, name: str) -> list[tuple[str, Any]]:
     """Return the path and the target of a link, as `_members`; nothing if there is no such link."""
+    if "\0" in name:  # HDF5 would read a name that ends there
+        return []
     target = _target(file, name)
     return [(name, target)] if target is not None or name in file else []
 
