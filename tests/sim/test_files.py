@@ -750,8 +750,15 @@ def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:
 def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with current("inline"):
         x, half = mm.asarray([1.0]), mm.asarray([1.0], dtype=mm.bfloat16)
+        folders = [tmp_path / f"folder{suffix}" for suffix in (".csv", ".npy", *NAMED[:-1])]
+        for folder in folders:
+            folder.mkdir()
         for action, kind, message in [
             (lambda: mm.load(tmp_path / "no.npy"), MissingDataError, "there is no file"),
+            *[
+                (lambda folder=folder: mm.load(folder), DataError, "is a folder; give the path")
+                for folder in folders
+            ],
             (lambda: mm.save(tmp_path / "a.txt", x), DataError, r"suffix.*\.npy, \.npz"),
             (lambda: mm.save(tmp_path / "a.npz", x), DataError, "with names; give it one"),
             (lambda: mm.save(tmp_path / "a.npy", {"x": x}), DataError, "without a name"),
@@ -775,7 +782,7 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ]:
             with pytest.raises(kind, match=message):
                 action()
-        assert os.listdir(tmp_path) == []
+        assert sorted(os.listdir(tmp_path)) == sorted(folder.name for folder in folders)
         mm.savez(tmp_path / "a", x)
         with pytest.raises(DataError, match="no array 'y'; it holds arr_0"):
             mm.load(tmp_path / "a.npz", "y")

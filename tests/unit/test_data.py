@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import csv as python_csv
 import gzip
+import io
+import lzma
 import struct
 from itertools import cycle
 from pathlib import Path
@@ -19,6 +23,7 @@ import magmath as mm
 from engines import current
 from magmath.data import Dataset, datasets, load, read_csv, read_idx
 from magmath.errors import DataError, DTypeError, MissingDataError, OptionError
+from magmath.files.csv_rows import iterate_rows
 
 CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 IDX_NAMES = [
@@ -428,7 +433,10 @@ def test_csv_messages_name_the_remedy(tmp_path: Path, options: Any, message: str
         ("1,-2\n3,4\n", np.uint8, "line 1, column 2: '-2' does not fit uint8"),
         ("1,2\n1_0,4\n", np.float32, "line 2, column 1: '1_0' is not a number"),
         ("a,2\n3,4\n", np.float32, "line 1, column 1: 'a' is not a number.*header=True"),
-        ("a,b\n", np.float32, "no rows beneath its header"),
+        ("a,b\n", np.float32, "no rows beneath its header, 'a,b'; add rows"),
+        ('"1,2\n3,4', None, "line 1: a quote is not closed"),
+        ('a,b\n\n1,2\n3,"4\n5,6\n', None, "line 4: a quote is not closed"),
+        ('1,2\n"', np.int64, "line 2: a quote is not closed"),
         ("", np.float32, "is empty"),
         ("\n\n", np.float32, "is empty"),
         ("x;y\n1;2\n", np.float32, "line 2, column 1: '1;2' is not a number"),
@@ -439,6 +447,61 @@ def test_csv_bad_content(tmp_path: Path, text: str, dtype: Any, message: str) ->
     file.write_text(text)
     with pytest.raises(DataError, match=message):
         csv(file, dtype=dtype)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_csv_that_is_compressed_is_read_by_loadtxt(tmp_path: Path, compress: Any) -> None:
+    suffix = {"gzip": ".gz", "bz2": ".bz2", "lzma": ".xz"}[compress.__module__]
+    file = tmp_path / f"table.csv{suffix}"
+    file.write_bytes(compress(b"1,2\n3,4\n"))
+    with pytest.raises(DataError, match=r"is compressed.*mm\.loadtxt\(path"):
+        csv(file)
+    with current("inline"):
+        assert mm.loadtxt(file, delimiter=",").tolist() == [[1, 2], [3, 4]]
+
+
+def test_csv_columns_of_one_name_are_read_by_position(tmp_path: Path) -> None:
+    file = tmp_path / "twice.csv"
+    file.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(DataError, match="has 2 columns named 'a'; give the position of one"):
+        csv(file, usecols=["b", "a"])
+    np.testing.assert_array_equal(csv(file, usecols=["b", 2]), [[2, 3]])
+    file.write_text("1,2\n")
+    with pytest.raises(DataError, match="'1,2'; pass header=False if its first row holds numbers"):
+        csv(file, header=True)
+
+
+@given(
+    st.lists(st.floats() | st.sampled_from([65519.0, 65520.0, 1e39]), min_size=1, max_size=5),
+    st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_csv_numbers_are_rounded_as_in_conversions(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[float], dtype: str
+) -> None:
+    """Numbers beyond a floating-point type are infinite."""
+    file = tmp_path_factory.getbasetemp() / "rounded.csv"
+    file.write_text("".join(f"{number!r}\n" for number in numbers))
+    with np.errstate(over="ignore"):
+        expected = np.array(numbers)[:, None].astype(dtype)
+    result = csv(file, dtype=dtype)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@given(st.text('"1, \n\ra', max_size=12))
+def test_csv_quotes_that_stay_open_are_an_error(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    """The rows of any other text are those of Python's reader."""
+    file = tmp_path_factory.getbasetemp() / "quotes.csv"
+    file.write_text(text, newline="")
+    lines = list(io.StringIO(text, newline=""))
+    rows = list(python_csv.reader([*lines, "1", "2"]))
+    if rows[-2:] == [["1"], ["2"]]:
+        assert [row for _, row in iterate_rows(file, ",")] == list(filter(None, rows[:-2]))
+    else:
+        with pytest.raises(DataError, match="a quote is not closed"):
+            list(iterate_rows(file, ","))
 
 
 def test_csv_header_and_blank_lines(tmp_path: Path) -> None:
@@ -473,5 +536,6 @@ def test_csv_that_is_no_text_or_not_there(tmp_path: Path) -> None:
         csv(tmp_path / "nowhere.csv")
     with pytest.raises(DTypeError, match="complex64"):
         csv(file, dtype=np.complex64)
-    with pytest.raises(DataError, match="one character"):
-        csv(file, delimiter=", ")
+    for delimiter in (", ", "", '"', "\n", "\r"):
+        with pytest.raises(DataError, match="one character, neither a quote nor a line end"):
+            csv(file, delimiter=delimiter)

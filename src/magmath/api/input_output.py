@@ -8,7 +8,7 @@ unpickled.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
@@ -26,8 +26,10 @@ from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
-from magmath.files.array_specs import ArraySpec
+from magmath.files.array_specs import ArraySpec, Checksum, RawBytes
+from magmath.files.checksums import PartChecksums, combined_crc
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
+from magmath.files.format_errors import require_readable
 from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
 from magmath.layout import CutPieces, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
@@ -94,7 +96,7 @@ def load(
     """Return the array in a file, or a dictionary of the arrays in a file with named arrays, which
     may be the context of a `with` statement and has NumPy's attribute `files`.
 
-    name     the one array to read from a file with named arrays
+    name     the one array to read from a file with named arrays; others need not be readable
     dtype    the element type to convert to; by default that of the file
     layout   the layout of the array, as for `asarray`; each worker reads only its own part
     path     of a file, or a file object with NumPy's formats, .npy or .npz
@@ -102,6 +104,8 @@ def load(
     NumPy's options have no effect: with `mmap_mode` "r" or "c" too, each worker reads its own part,
     and Python objects are not read with `allow_pickle` either. Other modes, which write into the
     file, raise OptionError.
+
+    Without a name, arrays of a file that cannot be read raise an error that names them.
 
     Shape and element type are those in the file. A text table is int64 if all of its numbers are
     integers, otherwise float64 (`data.read_csv` has more details, and other delimiters). Raises
@@ -121,18 +125,30 @@ def load(
     if not os.path.exists(location):
         raise missing_file("load", location)
     format = format_of("load", location)
+    if os.path.isdir(location) and not format.is_folder:
+        raise DataError(f"load: {location} is a folder; give the path of a file in it")
     if not format.typed:
         return read_table(location, dtype, layout)
-    entries = format.entries(location)
+    entries = format.entries(location, name)
     if name is not None:
         if name not in entries:
-            names = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
-            raise DataError(f"load: {location} has no array {name!r}; it holds {names or 'none'}")
-        return read_entry(location, entries[name], dtype, layout)
+            raise _no_array(location, name, format.entries(location, None))
+        entries = {name: entries[name]}
     arrays = LoadedArrays(
-        {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
+        {
+            key: read_entry(location, entry, dtype, layout)
+            for key, entry in require_readable(location, entries).items()
+        }
     )
+    if name is not None:
+        return arrays[name]
     return arrays[""] if arrays.keys() == {""} else arrays
+
+
+def _no_array(location: str, name: str, entries: Collection[str]) -> DataError:
+    """Return the error for a name that no array of a file has."""
+    names = ", ".join(sorted(entries)) if set(entries) != {""} else "one without a name"
+    return DataError(f"load: {location} has no array {name!r}; it holds {names or 'none'}")
 
 
 def save(
@@ -225,7 +241,7 @@ def load_on_controller(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, s
     location = absolute_path("load", path)
     entries, texts = safetensors.read_header(location)
     tensors = {}
-    for name, (spec, storage) in entries.items():
+    for name, (spec, storage) in require_readable(location, entries).items():
         with storage.open(location, spec, False) as elements:
             tensor = torch.from_numpy(np.array(elements))
         tensors[name] = tensor.view(torch.bfloat16) if spec.dtype is bfloat16 else tensor
@@ -300,8 +316,25 @@ def read_table(
 
 def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """Return an array of a file whose header has been read; dtype, layout, errors as for `load`."""
+    storage = entry[1]
+    if isinstance(storage, RawBytes) and storage.checksum is not None:
+        _verify(path, storage.checksum)
     array = _read(path, entry, layout)
     return array if dtype is None else astype(array, dtype, copy=False)
+
+
+def _verify(path: str, checksum: Checksum) -> None:
+    """Raise DataError unless a part of a file has its checksum, which all workers compute."""
+    parts = PartChecksums(checksum.offset, checksum.nbytes)
+    if parts.spec.shape[0] <= 1:
+        crcs = parts.compute(path, 0, 1)
+    else:
+        crcs = _read(path, (parts.spec, parts), Layout.split(0)).numpy()
+    if combined_crc(crcs, checksum.nbytes) != checksum.crc:
+        raise DataError(
+            f"load: {path} is damaged: bytes {checksum.offset} to "
+            f"{checksum.offset + checksum.nbytes} do not have their checksum; write the file again"
+        )
 
 
 def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:

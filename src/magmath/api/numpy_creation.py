@@ -16,7 +16,7 @@ from magmath.api.reductions import all
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.views import as_memory
-from magmath.core.dtypes import as_dtype
+from magmath.core.dtypes import as_dtype, stored_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import RangeError
 
@@ -100,8 +100,8 @@ def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """Return a 1-D array of the bytes of a buffer."""
-    return asarray(np.frombuffer(buffer, as_dtype(dtype).dtype, count, offset))
+    """Return a 1-D array of the numbers in a buffer, in the byte order of `dtype`, as ">i2"."""
+    return asarray(np.frombuffer(buffer, stored_dtype(dtype), count, offset))
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str = " ") -> Array:

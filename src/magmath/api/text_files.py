@@ -16,7 +16,7 @@ import numpy as np
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
-from magmath.core.dtypes import as_dtype
+from magmath.core.dtypes import as_dtype, stored_dtype
 from magmath.errors import DTypeError, ShapeError
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -55,8 +55,10 @@ def fromfile(
     *,
     layout: LayoutLike = None,
 ) -> Array:
-    """Return the numbers in a file of raw bytes, or of text with separators."""
-    return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
+    """Return the numbers in a file of raw bytes, in the byte order of `dtype`, such as ">f4", or in
+    a text with separators."""
+    element = as_dtype(dtype).dtype if sep else stored_dtype(dtype)
+    return asarray(np.fromfile(file, element, count, sep, offset), layout=layout)
 
 
 def savetxt(

@@ -159,6 +159,12 @@ def _lookup(value: object) -> DType | None:
     return DTYPES.get(name.removeprefix("torch."))
 
 
+def stored_dtype(value: object) -> np.dtype[Any]:
+    """Return the NumPy dtype of `as_dtype(value)`, in the byte order that `value` states."""
+    dtype = as_dtype(value).dtype
+    return dtype.newbyteorder() if _is_byte_swapped(value) else dtype
+
+
 def _is_byte_swapped(value: object) -> bool:
     """Return True for a NumPy dtype in the foreign byte order. NumPy counts it as a different
     dtype, although the element type is the same."""

@@ -41,10 +41,14 @@ def read_csv(
     negative), any other table float64. Integers are never rounded: a table with fractions and an
     integer that float64 cannot represent raises DataError; give `dtype` in that case.
 
+    A number beyond a floating-point `dtype` is infinite. A compressed file must be decompressed
+    first, since workers find their rows by position; `mm.loadtxt` reads it in the controller.
+
     Raises MissingDataError if the file is missing, OptionError for another `header`, DTypeError for
     a `dtype` other than real numbers, and DataError with file, line and column for a field that is
     not a number of that dtype, for a row whose length differs from the first row (for `usecols`:
-    that lacks one of them), and for a column that the file lacks.
+    that lacks one of them), for a quote that is not closed, and for a column that the file lacks
+    or a name that several columns have.
     """
     location = absolute_path("data.read_csv", path)
     if not os.path.isfile(location):

@@ -52,13 +52,24 @@ class ArraySpec:
 
 
 @final
+class Checksum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The CRC-32 that a file states of its `nbytes` bytes from `offset`."""
+
+    offset: Natural
+    nbytes: Natural
+    crc: Natural
+
+
+@final
 class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=True):
     """Contiguous elements from byte `offset`, with the last dimension fastest, or the first
-    (`fortran`), in native byte order or swapped (`swapped`)."""
+    (`fortran`), in native byte order or swapped (`swapped`). `checksum` is that of the bytes, which
+    the controller verifies; None if the file has none."""
 
     offset: Natural
     fortran: bool = False
     swapped: bool = False
+    checksum: Checksum | None = None
 
     @property
     def chunks(self) -> None:

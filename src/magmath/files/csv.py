@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ Header = Literal["auto"] | bool
 PART_BYTES: Final = 1 << 20
 """Approximate bytes of text that are parsed at once."""
 _BLOCK_BYTES: Final = 1 << 22
+
+_COMPRESSED: Final = re.compile(rb"\x1f\x8b|BZh\d1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|PK\x03\x04")
+"""The first bytes of files of gzip, bzip2, xz, zstd and zip."""
 
 MISSING: Final = ("", "NA", "N/A", "NULL", "null", "None")
 """Fields, without the blanks around them, that stand for a missing value. NaN is a number."""
@@ -61,7 +65,7 @@ class CsvOptions:
 DEFAULT_OPTIONS: Final = CsvOptions()
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
+def entries(path: str, name: str | None) -> dict[str, tuple[ArraySpec, CsvRows]]:
     """Return the table of a comma-separated file, in the type that holds its numbers."""
     return {"": read_table_spec(path)}
 
@@ -78,14 +82,15 @@ def read_table_spec(
     delimiter = options.delimiter
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
-    if len(delimiter) != 1:
+    if len(delimiter) != 1 or delimiter in '"\r\n':
         raise DataError(
-            f"the delimiter of {path} must be one character, not {delimiter!r}"
-            '; pass such as delimiter=";"'
+            f"the delimiter of {path} must be one character, neither a quote nor a line end, not "
+            f'{delimiter!r}; pass such as delimiter=";"'
         )
+    _refuse_compressed(path)
     try:
         skip, names = _header(Path(path), options)
-        width = _width(Path(path), delimiter, skip)
+        width = _width(Path(path), delimiter, skip, names)
         columns = _columns(path, options.columns, names, width)
         rows = CsvRows(delimiter, skip, (), (), width, columns, options.missing, options.filling)
         scanner = TableTypeScanner(path, delimiter, dtype)
@@ -98,12 +103,25 @@ def read_table_spec(
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}; save it as UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{path} is not a CSV file: {error}") from None
+        raise DataError(
+            f"{path} is not a CSV file: {error}; correct it, or close the quotes of its fields"
+        ) from None
     shape = (index.rows, len(columns) or width)
     rows = msgspec.structs.replace(
         rows, offsets=tuple(index.offsets), chunks=(index.rows_per_part, shape[1])
     )
     return ArraySpec(shape, _type_of(Path(path), rows, scanner)), rows
+
+
+def _refuse_compressed(path: str) -> None:
+    """Raise DataError for a compressed file, which cannot be divided over the workers."""
+    with open(path, "rb") as file:
+        if _COMPRESSED.match(file.read(16)):
+            raise DataError(
+                f"{path} is compressed, so workers cannot read their own rows; decompress it, as "
+                f"with gunzip or xz -d, or read .gz, .bz2 or .xz in the controller: "
+                f'mm.loadtxt(path, delimiter=",")'
+            )
 
 
 def _type_of(path: Path, rows: CsvRows, scanner: TableTypeScanner) -> DType:
@@ -129,6 +147,10 @@ def _columns(
             if column not in names:
                 raise DataError(f"{path} has no column named {column!r}; {known}")
             positions.append(names.index(column))
+            if (count := names.count(column)) > 1:
+                raise DataError(
+                    f"{path} has {count} columns named {column!r}; give the position of one"
+                )
         elif -width <= column < width:
             positions.append(column % width)
         else:
@@ -155,13 +177,15 @@ def _scan_row(scanner: TableTypeScanner, fields: Sequence[str], rows: CsvRows) -
         scanner.add("\n".join(filled).encode())
 
 
-def _width(path: Path, delimiter: str, skip: int) -> int:
+def _width(path: Path, delimiter: str, skip: int, names: Sequence[str]) -> int:
     """Return the number of fields in the first row of data."""
     for line, fields in iterate_rows(path, delimiter):
         if line > skip:
             return len(fields)
+    can_be_numbers = any(map(is_number, names))
+    remedy = "pass header=False if its first row holds numbers" if can_be_numbers else "add rows"
     raise DataError(
-        f"{path} has no rows beneath its header; pass header=False if its first row holds numbers"
+        f"{path} has no rows beneath its header, {delimiter.join(names)[:80]!r}; {remedy}"
     )
 
 

@@ -12,6 +12,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -127,15 +128,17 @@ def _parse_text(
     with _WARNINGS_LOCK, warnings.catch_warnings():
         # NumPy only warns when it drops a fraction to make an integer.
         warnings.simplefilter("error")
-        return np.loadtxt(
+        table = np.loadtxt(
             io.StringIO(text, newline=""),  # which ends lines where the CSV reader does
-            dtype=dtype,
+            dtype=np.float64 if dtype.kind == "f" else dtype,
             delimiter=delimiter,
             comments=None,
             quotechar='"',
             ndmin=2,
             usecols=columns,
         )
+    with np.errstate(over="ignore"):  # NumPy's parser of float16 refuses what becomes infinity
+        return table.astype(dtype, copy=False)
 
 
 def _filled(text: str, rows: CsvRows) -> str:
@@ -157,12 +160,20 @@ def _filled(text: str, rows: CsvRows) -> str:
 
 
 def iterate_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the non-blank rows, each with the number of its last line."""
+    """Yield the non-blank rows, each with the number of its last line. Raises DataError if a quote
+    is not closed: then the line with a quote that is appended does not begin a row of its own."""
     with path.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.reader(lines, delimiter=delimiter)
-        for row in reader:
+        reader = csv.reader(chain(lines, ['"']), delimiter=delimiter)
+        row: list[str] = []
+        first = last = 0
+        for following in reader:
             if row:
-                yield reader.line_num, row
+                yield last, row
+            row, first, last = following, last + 1, reader.line_num
+    if first != last:
+        raise DataError(
+            f"{path}, line {first}: a quote is not closed before the end of the file; close it"
+        )
 
 
 def is_number(field: str) -> bool:
@@ -190,11 +201,6 @@ def raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
             )
         can_be_header = line == first_line and not rows.skip
         _check_fields(path, line, fields, rows, dtype, fault, can_be_header=can_be_header)
-    if not first_line:
-        raise DataError(
-            f"{path} has no rows beneath its header"
-            "; pass header=False if its first row holds numbers"
-        )
 
 
 def _check_fields(

@@ -25,7 +25,7 @@ from magmath.files.array_specs import (
 from magmath.files.format_errors import as_data_error
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
+def entries(path: str, name: str | None = None) -> dict[str, tuple[ArraySpec, RawBytes]]:
     """Return the only array of a file. Raises DataError if it is truncated or not a .npy file."""
     with open(path, "rb") as file:
         spec, raw = read_header(path, file)

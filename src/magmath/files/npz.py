@@ -1,7 +1,8 @@
 """NumPy's .npz files: a zip archive with a .npy file for each array.
 
-Uncompressed members are mapped like a .npy file; compressed ones are streamed, and each worker
-keeps its own rows. Written archives are uncompressed, so that all workers can write concurrently.
+Uncompressed members are mapped like a .npy file, after their checksum has been verified
+(`checksums.py`); compressed ones are streamed, and each worker keeps its own rows. Written
+archives are uncompressed, so that all workers can write concurrently.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import numpy as np
 
-from magmath.errors import DataError
+from magmath.errors import DataError, MagmathError
 from magmath.files import npy
 from magmath.files.array_specs import (
     ArraySpec,
+    Checksum,
     Elements,
     Natural,
     RawBytes,
@@ -30,7 +33,7 @@ from magmath.files.array_specs import (
     name_error,
     numpy_dtype,
 )
-from magmath.files.format_errors import as_data_error
+from magmath.files.format_errors import as_data_error, entry_or_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -92,14 +95,18 @@ class _Stream:
         return rows[(slice(None), *parts[1:])] if parts else rows[0]
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember]]:
-    """Return the arrays of an archive by name. Raises DataError if it is damaged or not an
-    archive."""
+def entries(
+    path: str, name: str | None
+) -> dict[str, tuple[ArraySpec, RawBytes | ZipMember] | MagmathError]:
+    """Return the arrays of an archive by name, or that of a name, or the error of one that cannot
+    be read. Raises DataError if the file is damaged or not an archive."""
     with as_data_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         return {
-            info.filename.removesuffix(".npy"): _entry(path, archive, info)
+            info.filename.removesuffix(".npy"): entry_or_error(
+                f"{path}[{info.filename}]", partial(_entry, path, archive, info)
+            )
             for info in archive.infolist()
-            if info.filename.endswith(".npy")
+            if info.filename.endswith(".npy") and name in (None, info.filename[: -len(".npy")])
         }
 
 
@@ -112,7 +119,8 @@ def _entry(
         raise DataError(f"load: {path}: {info.filename} is truncated; write the file again")
     if info.compress_type == zipfile.ZIP_STORED:
         begin = _data_offset(path, info)
-        return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped)
+        checksum = Checksum(begin, info.file_size, info.CRC)
+        return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped, checksum)
     shape = spec.shape
     rows = (*shape[:-1], 1) if raw.fortran else (1, *shape[1:])
     chunks = rows if shape else ()

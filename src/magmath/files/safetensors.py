@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, final
 
 import msgspec
 
 from magmath.core.dtypes import DTYPES
-from magmath.errors import DataError, DTypeError
+from magmath.errors import DataError, DTypeError, MagmathError
 from magmath.files.array_specs import ArraySpec, RawBytes, array_spec, extend_file, name_error
+from magmath.files.format_errors import entry_or_error
 
 MAX_HEADER: Final = 100_000_000
 """The format's own limit, in bytes."""
@@ -41,12 +43,15 @@ class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_offsets: tuple[int, int]
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
-    """Return the arrays of a file by name. Raises DataError if it is damaged or truncated."""
+def entries(path: str, name: str | None) -> dict[str, tuple[ArraySpec, RawBytes] | MagmathError]:
+    """Return the arrays of a file by name, whatever `name` is, or the error of one that cannot be
+    read. Raises DataError if the header is damaged or truncated."""
     return read_header(path)[0]
 
 
-def read_header(path: str) -> tuple[dict[str, tuple[ArraySpec, RawBytes]], dict[str, str]]:
+def read_header(
+    path: str,
+) -> tuple[dict[str, tuple[ArraySpec, RawBytes] | MagmathError], dict[str, str]]:
     """Return the arrays of a file by name, and its texts. Raises as `entries`."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -65,7 +70,12 @@ def read_header(path: str) -> tuple[dict[str, tuple[ArraySpec, RawBytes]], dict[
         raise DataError(
             f"load: {path} has a damaged header: {error}; write the file again"
         ) from None
-    return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}, texts
+    return {
+        name: entry_or_error(
+            f"{path}: {name}", partial(_entry, path, name, tensor, 8 + length, size)
+        )
+        for name, tensor in described.items()
+    }, texts
 
 
 def _entry(

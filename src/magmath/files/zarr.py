@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
 
 from magmath.core.optional_packages import import_package
+from magmath.errors import MagmathError
 from magmath.files.array_specs import (
     ArraySpec,
     Elements,
@@ -23,7 +25,7 @@ from magmath.files.array_specs import (
     require_numpy_dtype,
     spec_of_numpy,
 )
-from magmath.files.format_errors import as_data_error
+from magmath.files.format_errors import as_data_error, entry_or_error
 
 CHUNK_BYTES: Final = 1 << 23
 """Approximate size of a written chunk in bytes."""
@@ -43,18 +45,26 @@ class ZarrChunks(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=
         yield zarr.open_array(path, path=self.name, mode="r+" if writing else "r")
 
 
-def entries(path: str) -> dict[str, tuple[ArraySpec, ZarrChunks]]:
-    """Return the arrays of a store by path. Raises DataError if it is damaged or not a store."""
+def entries(path: str, name: str | None) -> dict[str, tuple[ArraySpec, ZarrChunks] | MagmathError]:
+    """Return the arrays of a store by path, or that of a name, or the error of one that cannot be
+    read. Raises DataError if the store is damaged or none."""
     zarr = import_package("zarr", path)
     with as_data_error(path, "a Zarr store"):
         root = zarr.open(path, mode="r")
         if isinstance(root, zarr.Array):
             return {"": _entry(path, "", root)}
         return {
-            name: _entry(path, name, item)
-            for name, item in sorted(root.members(max_depth=None))
+            member: entry_or_error(f"{path}: {member}", partial(_entry, path, member, item))
+            for member, item in _members(root, name)
             if isinstance(item, zarr.Array)
         }
+
+
+def _members(root: Any, name: str | None) -> list[tuple[str, Any]]:
+    """Return the members of a group by path, or only that of a name."""
+    if not name:
+        return sorted(root.members(max_depth=None))
+    return [(name, root[name])] if name in root else []
 
 
 def _entry(path: str, name: str, array: Any) -> tuple[ArraySpec, ZarrChunks]:

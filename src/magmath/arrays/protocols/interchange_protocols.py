@@ -78,7 +78,11 @@ class InterchangeProtocols(LazyArray):
         return CPU
 
     def tobytes(self, order: Literal["C", "F", "A", "K"] = "C") -> bytes:
-        """Return the values as bytes, `nbytes` of them, by rows ("C") or by columns ("F")."""
+        """Return the values as bytes in native byte order, `nbytes` of them, by rows ("C") or by
+        columns ("F").
+
+        Arrays have no order in memory, so "A" and "K" mean "C"; NumPy's "A" of x.T means "F".
+        """
         return _stored_values(self).tobytes(order)
 
     def __bytes__(self) -> bytes:
