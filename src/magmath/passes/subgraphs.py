@@ -15,7 +15,7 @@ from magmath.core.dtypes import compute_dtype
 from magmath.graph import Graph, Node, topological
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, ScanBody
-from magmath.ops.custom_gradients import CUSTOM_CALL
+from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT, parts_of_call
 from magmath.ops.elementwise import ASTYPE
 from magmath.ops.leaves import is_known_number
 from magmath.ops.loop_results import LOOP_RESULT
@@ -113,7 +113,8 @@ def frontier(
 
     `dependent`, if given, contains all nodes that depend on these. A conversion to a half type that
     was written after the starts is left to the expressions: a loop that reads its operand adds up
-    gradients in the wider type, as its steps do one by one.
+    gradients in the wider type, as its steps do one by one. So is all of a function with a gradient
+    of its own: the operands of its arguments are none of its values.
     """
     first = min((x.sequence_number for x in starts), default=inf)
 
@@ -123,7 +124,7 @@ def frontier(
         )
 
     order = topological_until(outputs, starts, inputs_of)
-    varying, whole = set(starts), _interior(order)
+    varying, whole = set(starts), _interior(order) | _inside_custom_calls(order)
     for node in order:
         if node.value is None and not varying.isdisjoint(node.inputs):
             varying.add(node)
@@ -228,6 +229,17 @@ def _interior(order: Sequence[Node]) -> set[Node]:
             value, *inputs = node.inputs
             interior.update(_between(value, inputs))
     return interior
+
+
+def _inside_custom_calls(order: Sequence[Node]) -> set[Node]:
+    """Return the nodes of functions with gradients of their own, which depend on sources through
+    the arguments alone."""
+    inside = set[Node]()
+    for node in order:
+        if node.operation is CUSTOM_RESULT:
+            value, call = node.inputs
+            inside.update(_between(value, parts_of_call(call).arguments))
+    return inside
 
 
 def _between(value: Node, ends: Sequence[Node]) -> set[Node]:

@@ -202,6 +202,23 @@ def test_derivatives_of_all_kinds(wrapped: Wrapped) -> None:
 
 
 @in_all_pools
+@pytest.mark.parametrize("steps", [3, 400])
+def test_an_argument_may_be_the_same_in_all_steps_of_a_loop(wrapped: Wrapped, steps: int) -> None:
+    """What the function computes from it alone still depends on it through the argument."""
+
+    @mm.custom_gradient
+    def shifted(x: Any, y: Any) -> Any:
+        return x / 2 - mm.sin(y), lambda g: (g / 2, -g * mm.cos(y))
+
+    def repeated(step: Callable[..., Any]) -> Callable[..., Any]:
+        return mm.grad(lambda x: mm.sum(mm.fori_loop(0, steps, lambda i, h: step(h, x), x)))
+
+    x = mm.asarray(X[0])
+    derived = repeated(lambda h, y: h / 2 - mm.sin(y))(x)
+    same(wrapped(repeated(shifted))(x), derived.numpy())
+
+
+@in_all_pools
 def test_gradients_of_evaluated_results() -> None:
     x, v = mm.asarray(X), mm.variable("v", X)
     slope = 1 / (1 + np.exp(-X))
