@@ -457,6 +457,12 @@ def test_resuming_says_what_it_continues(tmp_path: Path, here: Here) -> None:
     other = here("train", "mlp", "--width", "9", *arguments[4:], "--epochs", "3")
     assert other.returncode == 1
     assert "belongs to another module: " in " ".join(other.stderr.split())
+    (tmp_path / "history.json").write_text("{")
+    assert "Training continues after epoch 2." in here(*arguments, "--epochs", "3").stdout
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"no checkpoint")
+    damaged = here(*arguments, "--epochs", "4")
+    assert damaged.returncode == 1
+    assert "is not a safetensors file, or is damaged" in " ".join(damaged.stderr.split())
 
 
 def test_training_on_a_folder_of_images(tmp_path: Path, here: Here) -> None:

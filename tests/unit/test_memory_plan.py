@@ -146,6 +146,16 @@ def test_without_a_batch_no_smaller_one_is_proposed() -> None:
         np.testing.assert_array_equal(x.numpy(), np.ones((1, 100)))
 
 
+def test_the_batch_is_no_extent_of_workspaces() -> None:
+    """Collective factorizations have one with a row for each worker."""
+    with mm.init(workers=3, launcher="threads", threads=1, device="cpu", memory_limit=1_500_000):
+        x = np.random.default_rng(0).normal(size=(500, 300)).astype(np.complex64)
+        a = mm.asarray(x, layout=mm.Layout.grid((3, 1)))
+        with pytest.raises(MemoryLimitError, match="uint8 .3, ") as caught:
+            mm.linalg.svdvals(a).numpy()
+        assert "reduce the batch from 3 " not in str(caught.value)
+
+
 @pytest.mark.parametrize(("optimizer", "share"), [("sgd", 0.7), ("momentum", 2.5), ("adam", 3.5)])
 def test_the_batch_is_no_extent_of_weights(optimizer: str, share: float) -> None:
     """Initial values, gradients and updates of the weights take most memory."""

@@ -233,6 +233,11 @@ def save_on_controller(
                 elements[...,] = data
 
 
+def load_texts(path: Path) -> dict[str, str]:
+    """Return the texts of a safetensors file. Raises as `load`."""
+    return safetensors.read_header(absolute_path("load", path))[1]
+
+
 def load_on_controller(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the arrays of a safetensors file, and its texts, read by this process; see
     `save_on_controller`. Raises DataError if it is damaged, and DTypeError as `load`."""

@@ -5,7 +5,6 @@ It uses only the public names, as a user's script would.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
@@ -191,11 +190,11 @@ def _run(
 
 def _resumption(folder: Path, epochs: int) -> str:
     """Return what `--resume` continues, and what to do if that is nothing."""
-    from magmath.train.checkpoint import HISTORY, NAME
+    from magmath.train.checkpoint import epochs_in
 
-    if not all((folder / name).is_file() for name in (NAME, HISTORY)):
+    done = epochs_in(folder)
+    if done is None:
         return f"There is no checkpoint in {folder}: training starts from the beginning."
-    done = len(json.loads((folder / HISTORY).read_text())["epochs"])
     if done >= epochs:
         return f"All {done} epochs are done already; give a larger --epochs to train on."
     return f"Training continues after epoch {done}."

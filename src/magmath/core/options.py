@@ -51,8 +51,8 @@ CACHE_LIMIT: Final = EnvironmentVariable(
 COMPILE_AFTER: Final = EnvironmentVariable(
     "MAGMATH_COMPILE_AFTER",
     "0.3",
-    "seconds of runs, at least three, before native code is compiled for a program; inf compiles "
-    "nothing",
+    "seconds of runs, at least three, before native code is compiled for a program, in proportion "
+    "beyond 1000 instructions; inf compiles nothing",
 )
 DATA: Final = EnvironmentVariable("MAGMATH_DATA", "", "the folder of data sets")
 DEBUG: Final = EnvironmentVariable(

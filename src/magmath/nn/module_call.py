@@ -50,10 +50,10 @@ def wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         if converts_lists and args and isinstance(args[0], (NoneType, str, int, float)):
             args = (_first_input(self, args[0]), *args[1:])
         args = tuple(
-            [x if isinstance(x, Array) else _converted_argument(x, converts_lists) for x in args]
+            [x if isinstance(x, Array) else converted_argument(x, converts_lists) for x in args]
         )
         if kwargs:
-            kwargs = {name: _converted_argument(x) for name, x in kwargs.items()}
+            kwargs = {name: converted_argument(x) for name, x in kwargs.items()}
         active = CALLS.modules
         active.append(self)
         try:
@@ -110,7 +110,7 @@ def _depend_on_module(trace: TraceScope, module: CalledModule) -> None:
         trace.depend_on_state(vars(module).setdefault("_mode", object()))
 
 
-def _converted_argument(argument: Any, converts_lists: bool = False) -> Any:
+def converted_argument(argument: Any, converts_lists: bool = False) -> Any:
     """Return an argument of a module, converted if it is an array of NumPy or PyTorch, or nested
     lists of numbers for a layer. Lists and tuples of arrays are several inputs."""
     if isinstance(argument, (list, tuple)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, final
 
 from magmath.api.creation import asarray
-from magmath.api.input_output import load_on_controller, save_on_controller
+from magmath.api.input_output import load_on_controller, load_texts, save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable, assign, conversion_remedy, is_convertible
 from magmath.errors import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT = "magmath-2"
+Read = TypeVar("Read")
 
 
 @final
@@ -166,12 +167,21 @@ def write(
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the arrays of a safetensors file, and its metadata."""
+    return _read(path, load_on_controller)
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the metadata of a safetensors file."""
+    return _read(path, load_texts)
+
+
+def _read(path: str | os.PathLike[str], load: Callable[[str | os.PathLike[str]], Read]) -> Read:
     if not Path(path).exists():
         raise MissingWeightsError(
             f"load: there is no file {path}; give the path of one that net.save(path) has written"
         )
     try:
-        return load_on_controller(path)
+        return load(path)
     except (DataError, OSError) as error:
         raise WeightsError(
             f"load: {path} is not a safetensors file, or is damaged; give the path of a file that "

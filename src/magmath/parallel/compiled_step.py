@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
@@ -24,6 +22,7 @@ from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision, in_compute_type
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
+from magmath.nn.module_call import converted_argument
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import Training, loss_scale_for, trainable_parameters
@@ -106,7 +105,7 @@ class CompiledStep:
                 "but this call is traced as part of a compiled function or a loop, which runs "
                 "later; call the step in a Python loop that is not compiled"
             )
-        arrays, tree = flatten(tuple(map(_without_list, batch)))
+        arrays, tree = flatten(tuple([converted_argument(x, converts_lists=True) for x in batch]))
         leaves = [as_array("CompiledStep", x) for x in arrays]
         self._prepare(tree, leaves)
         program = self._programs[(self.steps + 1) % self.strategy.every == 0]
@@ -181,11 +180,6 @@ class CompiledStep:
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().pending_graph(graph)
-
-
-def _without_list(argument: Any) -> Any:
-    is_list = isinstance(argument, (list, tuple)) and is_number_table(argument)
-    return asarray(argument) if is_list else argument
 
 
 def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Callable[..., Array]:

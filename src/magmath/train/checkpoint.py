@@ -23,7 +23,7 @@ from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import MissingWeightsError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.module import Module
-from magmath.nn.state_file import read, write
+from magmath.nn.state_file import read, read_metadata, write
 from magmath.nn.variables import Parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.rates import load_schedule_states, schedule_states
@@ -145,7 +145,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         tensors, metadata = read(self.path)
-        content = self._content(metadata)
+        content = _content(self.path, metadata)
         module = self._trainer.module
         before = [path for path, p in _parameters(module) if not p.trainable]
         _freeze_only(module, content["frozen"])
@@ -292,22 +292,6 @@ class Checkpoint:
             if state
         }
 
-    def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
-        """Return the metadata of a checkpoint. Raises WeightsError for other files, and for
-        checkpoints of another format."""
-        try:
-            content: dict[str, Any] = json.loads(metadata["training"])
-        except (KeyError, ValueError):
-            raise WeightsError(
-                f"fit: {self.path} is not a checkpoint of fit; give another folder"
-            ) from None
-        if content.get("format") != FORMAT:
-            raise WeightsError(
-                f"fit: the checkpoint {self.path} was written by another version of magmath; give "
-                f"another folder"
-            )
-        return content
-
     def _restore_numbers(self, content: Mapping[str, Any]) -> None:
         trainer, stream = self._trainer, self._trainer.stream()
         stream.seed, stream.next = content["seed"], content["next_stream"]
@@ -394,6 +378,28 @@ def _freeze_only(module: Module, paths: Collection[str]) -> None:
 
 def _described(shape: Shape | None) -> str:
     return "missing" if shape is None else f"of shape {shape}"
+
+
+def epochs_in(folder: str | os.PathLike[str]) -> int | None:
+    """Return the number of epochs of the checkpoint in a folder, None if there is none. Raises as
+    `Checkpoint.restore` for a damaged file and for one that is not a checkpoint."""
+    path = Path(folder) / NAME
+    return int(_content(path, read_metadata(path))["epochs"]) if path.exists() else None
+
+
+def _content(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata of a checkpoint. Raises WeightsError for other files, and for checkpoints
+    of another format."""
+    try:
+        content: dict[str, Any] = json.loads(metadata["training"])
+    except (KeyError, ValueError):
+        raise WeightsError(f"fit: {path} is not a checkpoint of fit; give another folder") from None
+    if content.get("format") != FORMAT:
+        raise WeightsError(
+            f"fit: the checkpoint {path} was written by another version of magmath; give another "
+            f"folder"
+        )
+    return content
 
 
 def _history(content: dict[str, Any]) -> History:

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.core.byte_sizes import format_bytes
-from magmath.core.dtypes import uint8
 from magmath.errors import MemoryLimitError
 from magmath.program.arena import arrange, bytes_of
 from magmath.program.instructions import Call, Program
@@ -147,17 +146,17 @@ def _smaller_batch(program: Program, room: int) -> str:
 
     The memory of second computations is not proportional to the batch, so `program` has none. It
     has a batch if it reads more than the variables that it updates; arrays of their shapes, such as
-    gradients, are not divided by it.
+    gradients, are not divided by it, nor are workspaces, which have a row for each worker.
     """
     variables = {program.inputs[i] for i in program.donated.values()}
     if variables.issuperset(program.inputs):
         return ""
     updated = {program.slots[i].shape for i in variables}
+    workspaces = {x.workspace for x in program.instructions if isinstance(x, Call)}
     extents: Counter[int] = Counter()
     for i in need_of(program).largest:
         slot = program.slots[i]
-        is_workspace = slot.kind == "temporary" and slot.dtype is uint8  # a row for each worker
-        if slot.shape and slot.shape[0] > 1 and slot.shape not in updated and not is_workspace:
+        if slot.shape and slot.shape[0] > 1 and slot.shape not in updated and i not in workspaces:
             extents[slot.shape[0]] += bytes_of(slot)
     if not extents:
         return ""

@@ -22,10 +22,18 @@ def _svd(x: mm.Array, full_matrices: bool = True, *, driver: str | None = None) 
     return tuple(mm.linalg.svd(x, full_matrices=full_matrices))
 
 
-def _distances(x: mm.Array, y: mm.Array, p: float = 2.0, compute_mode: Any = None) -> mm.Array:
-    """Return the distance of each row of x from each row of y; its gradient is 0 where it is 0."""
-    differences = mm.expand_dims(x, axis=-2) - mm.expand_dims(y, axis=-3)
-    return mm.linalg.vector_norm(differences, axis=-1, ord=p)
+_DISTANCE_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+"""The modes of `cdist` by PyTorch's numbers."""
+
+
+def _distances(
+    x: mm.Array, y: mm.Array, p: float = 2.0, compute_mode: int | None = None
+) -> mm.Array:
+    return mm.cdist(x, y, p, _DISTANCE_MODES[compute_mode or 0])
 
 
 def _pairwise_distance(

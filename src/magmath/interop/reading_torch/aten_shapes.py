@@ -68,9 +68,8 @@ def _chunk(x: mm.Array, count: int, axis: int = 0) -> list[mm.Array]:
 
 def _windows(x: mm.Array, axis: int, size: int, step: int) -> mm.Array:
     """Return the windows along one axis, with their elements along a new last axis."""
-    starts = mm.arange(0, x.shape[axis] - size + 1, step)
-    windows = mm.take(x, mm.expand_dims(starts, axis=1) + mm.arange(size), axis=axis)
-    return mm.moveaxis(windows, axis % x.ndim + 1, -1)
+    windows = mm.lib.stride_tricks.sliding_window_view(x, size, axis)
+    return windows[(*[slice(None)] * (axis % x.ndim), slice(None, None, step))]
 
 
 def _repeat(x: mm.Array, repeats: Sequence[int]) -> mm.Array:
