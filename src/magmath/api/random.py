@@ -8,8 +8,8 @@ the same sequence as uncompiled code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn, final
 
 from numpy import uint64
@@ -125,28 +125,16 @@ def seed(value: int) -> None:
     engine.initial_stream_state.restart(number)
 
 
-@contextmanager
-def drawing_from(state: StreamState) -> Iterator[None]:
+def drawing_from(state: StreamState) -> AbstractContextManager[object]:
     """Make the functions of this module draw from `state` instead of the pool's generator, in this
     thread."""
-    streams = session.engine().streams_of_thread
-    former, streams.current = streams.current, state
-    try:
-        yield
-    finally:
-        streams.current = former
+    return session.engine().block_stream.replaced(state)
 
 
-@contextmanager
-def initial_values_from(state: StreamState) -> Iterator[None]:
+def initial_values_from(state: StreamState) -> AbstractContextManager[object]:
     """Draw initial values of parameters from `state` instead of the pool's generator, in this
     thread."""
-    streams = session.engine().streams_of_thread
-    former, streams.initial = streams.initial, state
-    try:
-        yield
-    finally:
-        streams.initial = former
+    return session.engine().block_initial_stream.replaced(state)
 
 
 @final

@@ -11,7 +11,7 @@ from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.leaf_values import depend_on_value
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
-from magmath.core.call_effects import CALL_EFFECTS
+from magmath.core.call_effects import NUMBERS_READ
 from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
 from magmath.errors import ScalarError
@@ -48,8 +48,8 @@ class NumberProtocols(LazyArray):
                     depend_on_value(self._node)
                 return value
         number = self.numpy().item()
-        if CALL_EFFECTS.reads is not None:
-            CALL_EFFECTS.reads.append((self._leaf, number))
+        if NUMBERS_READ.value is not None:
+            NUMBERS_READ.value.append((self._leaf, number))
         return number
 
     def __float__(self) -> float:

@@ -11,17 +11,16 @@ from __future__ import annotations
 from threading import local
 from typing import Any, final
 
+from magmath.core.scoped_value import ScopedValue
+
 
 @final
 class _CallEffects(local):
-    """The number of effects of the functions that a thread has called.
-
-    `reads` are the numbers that the recorded call has read, each with the array; None if no call is
-    recorded.
-    """
+    """The number of effects of the functions that a thread has called."""
 
     count = 0
-    reads: list[tuple[Any, bool | int | float | complex]] | None = None
 
 
 CALL_EFFECTS = _CallEffects()
+NUMBERS_READ = ScopedValue[list[tuple[Any, bool | int | float | complex]] | None](None)
+"""The numbers that the recorded call has read, each with the array; None if no call is recorded."""

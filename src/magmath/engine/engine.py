@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
+from magmath.core.scoped_value import ScopedValue
 from magmath.engine.array_sizes import SmallSizes
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.eager.gradient_calls import EagerGradients
@@ -27,7 +28,7 @@ from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces.stream_ranges import INITIAL_STREAMS
-from magmath.engine.traces.stream_state import StreamState, StreamStatesOfThread
+from magmath.engine.traces.stream_state import StreamState
 from magmath.graph import Graph, Node
 from magmath.passes.environment import Environment
 
@@ -49,7 +50,8 @@ class Engine:
     redistribution_cache  the cache of these copies
     loops                 the programs of loops with a fixed number of steps
     pending_memory        the memory that pending expressions hold
-    streams_of_thread     the states of random numbers that replace those of the pool in a thread
+    block_stream          the state of random numbers that replaces that of the pool in a block
+    block_initial_stream  the state that replaces that of initial values of parameters in a block
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -59,7 +61,8 @@ class Engine:
         self.eager_gradients = EagerGradients(self.eager_computation)
         self._stream_state = StreamState(pool.seed)
         self._initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
-        self.streams_of_thread = StreamStatesOfThread()
+        self.block_stream = ScopedValue[StreamState | None](None)
+        self.block_initial_stream = ScopedValue[StreamState | None](None)
         self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
         self.pending_memory = PendingMemory(self)
         self.runs = runs = ProgramRuns(pool, self.redistribution_cache, self.pending_memory)
@@ -81,12 +84,12 @@ class Engine:
     @property
     def stream_state(self) -> StreamState:
         """The state of random numbers in this thread."""
-        return self.streams_of_thread.current or self._stream_state
+        return self.block_stream.value or self._stream_state
 
     @property
     def initial_stream_state(self) -> StreamState:
         """The state that draws initial values of parameters in this thread."""
-        return self.streams_of_thread.initial or self._initial_stream_state
+        return self.block_initial_stream.value or self._initial_stream_state
 
     @property
     def environment(self) -> Environment:
@@ -143,7 +146,7 @@ class Engine:
         """The modes of the programs that this thread compiles now."""
         return self._programs.modes
 
-    def in_modes(self, modes: ProgramModes) -> AbstractContextManager[None]:
+    def in_modes(self, modes: ProgramModes) -> AbstractContextManager[object]:
         """Compile programs with these modes within a block of this thread."""
         return self._programs.in_modes(modes)
 

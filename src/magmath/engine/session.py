@@ -296,7 +296,7 @@ def argument_leaf(node: Node) -> Node | None:
 def eager_indexing() -> EagerComputation | None:
     """Return the `EagerComputation` of the pool for indexing, which reads and writes parts of small
     arrays without expressions; None while a function is traced or differentiated."""
-    return None if KEPT.expressions is not None else eager_computation()
+    return None if KEPT.value is not None else eager_computation()
 
 
 def eager_computation() -> EagerComputation | None:
@@ -306,7 +306,7 @@ def eager_computation() -> EagerComputation | None:
     if engine is None or engine.pool.closed:
         return None
     eager = engine.eager_computation
-    return eager if eager.max_eager_bytes and tracing.TRACING.current is None else None
+    return eager if eager.max_eager_bytes and tracing.TRACE.value is None else None
 
 
 def _pool_size() -> int:

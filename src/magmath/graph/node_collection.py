@@ -9,23 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import local
-from typing import Any, final
+from typing import Any
 
 from magmath.core.module_locks import module_lock
+from magmath.core.scoped_value import ScopedValue
 from magmath.graph import operation
 from magmath.graph.operation import Node
 
-
-@final
-class _Collections(local):
-    """The sets to which the blocks of `collecting_new_nodes` of a thread add new nodes."""
-
-    def __init__(self) -> None:
-        self.sets: list[set[Node]] = []
-
-
-_collections = _Collections()
+_collections = ScopedValue[tuple[set[Node], ...]](())
+"""The sets to which the blocks of `collecting_new_nodes` of a thread add new nodes."""
 _block_count = 0
 """The number of these blocks in all threads. Without one, `make_node` looks for no sets."""
 _count_lock = module_lock(__name__, "_count_lock")
@@ -36,13 +28,12 @@ _count_lock = module_lock(__name__, "_count_lock")
 def collecting_new_nodes() -> Iterator[set[Node]]:
     """Return a set to which `make_node` adds the nodes that this thread makes in this block."""
     new_nodes = set[Node]()
-    _collections.sets.append(new_nodes)
-    _count_blocks(1)
-    try:
-        yield new_nodes
-    finally:
-        _count_blocks(-1)
-        _collections.sets.pop()
+    with _collections.replaced((*_collections.value, new_nodes)):
+        _count_blocks(1)
+        try:
+            yield new_nodes
+        finally:
+            _count_blocks(-1)
 
 
 def _count_blocks(change: int) -> None:
@@ -54,7 +45,7 @@ def _count_blocks(change: int) -> None:
 
 def _forget_other_threads() -> None:
     """Count only the blocks of this thread, the only one that a forked process has."""
-    _count_blocks(len(_collections.sets) - _block_count)
+    _count_blocks(len(_collections.value) - _block_count)
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
@@ -62,6 +53,6 @@ os.register_at_fork(after_in_child=_forget_other_threads)
 
 def _collected_node(*fields: Any) -> Node:
     node = Node(*fields)
-    for nodes in _collections.sets:
+    for nodes in _collections.value:
         nodes.add(node)
     return node

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from threading import local
 from typing import Any, NamedTuple, final
 
+from magmath.core.scoped_value import ScopedValue
+
 ForwardHook = Callable[[object, Any], None]
 """A function of the called module and its outputs."""
 
@@ -38,11 +40,11 @@ class CallState(local):
     """
 
     def __init__(self) -> None:
-        self.modules: list[object] = []
-        self.hooks: list[ForwardHook] = []
+        self.modules: tuple[object, ...] = ()
+        self.hooks = ScopedValue[tuple[ForwardHook, ...]](())
         self.abstract_calls = 0
         self.materialized: list[Materialization] = []
-        self.forced_modes: frozenset[int] = frozenset()
+        self.forced_modes = ScopedValue(frozenset[int]())
 
 
 CALLS = CallState()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from magmath.nn.call_state import CALLS, ForwardHook
 
 
-@contextmanager
-def forward_hook(hook: ForwardHook) -> Iterator[None]:
+def forward_hook(hook: ForwardHook) -> AbstractContextManager[object]:
     """Call `hook(module, outputs)` after each call of a module in this thread within the
     context."""
-    CALLS.hooks.append(hook)
-    try:
-        yield
-    finally:
-        CALLS.hooks.remove(hook)
+    return CALLS.hooks.replaced((*CALLS.hooks.value, hook))

@@ -19,7 +19,7 @@ from magmath.api.data_types import astype
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType, bfloat16, compute_dtype, float16, float32
-from magmath.core.precision_state import PRECISION
+from magmath.core.precision_state import PRECISION, PrecisionState
 from magmath.errors import DTypeError, OptionError
 
 if TYPE_CHECKING:
@@ -60,13 +60,9 @@ def precision(name: str | None) -> Iterator[None]:
 
     Raises OptionError for an unknown name.
     """
-    former = PRECISION.compute, PRECISION.read, PRECISION.depth
     known = check_precision("precision", name)
-    PRECISION.set(None if known is None else PRECISIONS[known], None, 0)
-    try:
+    with PRECISION.replaced(PrecisionState(None if known is None else PRECISIONS[known])):
         yield
-    finally:
-        PRECISION.set(*former)
 
 
 def check_parameters(
@@ -97,18 +93,15 @@ def call_in_half_type(
     An outermost module that keeps float32 is called as a function is: the modules in it are then
     outermost ones.
     """
-    compute, former, depth = PRECISION.compute, PRECISION.read, PRECISION.depth
+    compute, _, is_in_module = PRECISION.value
     assert compute is not None
-    if keeps_float32 and not depth:
+    if keeps_float32 and not is_in_module:
         return _converted(call(*args, **kwargs), float32)
-    if not depth:
+    if not is_in_module:
         args, kwargs = _converted((args, kwargs), compute)
-    PRECISION.set(compute, None if keeps_float32 else compute, depth + 1)
-    try:
+    with PRECISION.replaced(PrecisionState(compute, None if keeps_float32 else compute, True)):
         outputs = call(*args, **kwargs)
-    finally:
-        PRECISION.set(compute, former, depth)
-    return outputs if depth else _converted(outputs, float32)
+    return outputs if is_in_module else _converted(outputs, float32)
 
 
 def in_compute_type(values: Any) -> Any:

@@ -115,7 +115,7 @@ class Module(metaclass=KeywordHints):
             invalidate_inventories()
             invalidate_captures(self)
         elif name == "training":
-            if id(self) not in CALLS.forced_modes:  # otherwise it is temporary
+            if id(self) not in CALLS.forced_modes.value:  # otherwise it is temporary
                 invalidate_captures(vars(self).get("_mode"))
         elif not (CALLS.modules or tracing.current() is not None or _is_equal(former, value)):
             invalidate_captures(self)  # compiled functions have read the former value
@@ -271,16 +271,17 @@ class Module(metaclass=KeywordHints):
         Overrides of `train` are called again at the end, for what else they set.
         """
         former = [(module, module.training) for module in self.modules()]
-        outer = CALLS.forced_modes
-        CALLS.forced_modes = outer.union([id(module) for module, _ in former])
+        forced_modes = CALLS.forced_modes.value.union([id(module) for module, _ in former])
         try:
-            self.train(training)
-            yield
+            with CALLS.forced_modes.replaced(forced_modes):
+                try:
+                    self.train(training)
+                    yield
+                finally:
+                    for module, was_training in former:
+                        if _has_own_train(module):
+                            module.train(was_training)
         finally:
-            for module, was_training in former:
-                if _has_own_train(module):
-                    module.train(was_training)
-            CALLS.forced_modes = outer
             for module, was_training in former:
                 object.__setattr__(module, "training", was_training)
 

@@ -54,24 +54,24 @@ def wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         )
         if kwargs:
             kwargs = {name: converted_argument(x) for name, x in kwargs.items()}
-        active = CALLS.modules
-        active.append(self)
+        callers = CALLS.modules
+        CALLS.modules = (*callers, self)
         try:
-            if PRECISION.compute is None:
+            if PRECISION.value.compute is None:
                 outputs = call(self, *args, **kwargs)
             else:
                 outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
         except (ShapeError, DTypeError):
-            if len(active) == 1:
+            if not callers:
                 _undo_materialization()
             raise
         finally:
-            active.pop()
-            if not active:
+            CALLS.modules = callers
+            if not callers:
                 CALLS.materialized.clear()
-        if not active:
+        if not callers:
             self._name_new_variables()
-        for hook in CALLS.hooks:
+        for hook in CALLS.hooks.value:
             hook(self, outputs)
         return outputs
 
@@ -106,7 +106,7 @@ def _depend_on_module(trace: TraceScope, module: CalledModule) -> None:
         trace.depend_on_observed_state(inventory.structure)
         for part in inventory.modules.values():
             trace.depend_on_state(part)  # it may read attributes of parts that it does not call
-    if id(module) not in CALLS.forced_modes:
+    if id(module) not in CALLS.forced_modes.value:
         trace.depend_on_state(vars(module).setdefault("_mode", object()))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT = "magmath-2"
-Read = TypeVar("Read")
+T = TypeVar("T")
 
 
 @final
@@ -175,7 +175,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     return _read(path, load_texts)
 
 
-def _read(path: str | os.PathLike[str], load: Callable[[str | os.PathLike[str]], Read]) -> Read:
+def _read(path: str | os.PathLike[str], load: Callable[[str | os.PathLike[str]], T]) -> T:
     if not Path(path).exists():
         raise MissingWeightsError(
             f"load: there is no file {path}; give the path of one that net.save(path) has written"

@@ -65,7 +65,7 @@ class Parameter(Variable):
     @property
     def _node(self) -> Node:  # type: ignore[override]
         """The node that an expression reads: in mixed precision, modules read the half type."""
-        node, read = super()._node, PRECISION.read
+        node, read = super()._node, PRECISION.value.read
         if read is None or not node.dtype.is_floating:
             return node
         if node.dtype is not float32:
@@ -74,7 +74,7 @@ class Parameter(Variable):
 
     @property
     def _leaf(self) -> Node | None:  # type: ignore[override]
-        return super()._leaf if PRECISION.read is None else None
+        return super()._leaf if PRECISION.value.read is None else None
 
     def __init__(
         self,

@@ -454,6 +454,6 @@ def _weighted(
     return WeightedLoss(loss, classes, "sample_weight" if classes is None else "class_weight")
 
 
-def _drawing_from(stream: StreamState | None) -> AbstractContextManager[None]:
+def _drawing_from(stream: StreamState | None) -> AbstractContextManager[object]:
     """Make layers draw from this generator state; for None, from the pool's."""
     return nullcontext() if stream is None else drawing_from(stream)

@@ -161,7 +161,7 @@ class _CompiledFunction:
             last is not None
             and last.engine is engine
             and last.floating is DEFAULT.floating
-            and last.precision == PRECISION.key
+            and last.precision == PRECISION.value
             and not kwargs
             and not (last.takes_several_arrays and has_repeated_arrays(args))
         ):
@@ -216,7 +216,7 @@ class _CompiledFunction:
         while True:
             known_values = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in known_values])
-            key = engine, DEFAULT.floating, PRECISION.key, tree, same, signatures
+            key = engine, DEFAULT.floating, PRECISION.value, tree, same, signatures
             specialization = self._specializations.find(key)
             if specialization is not None:
                 if specialization.captures.is_current:

@@ -61,7 +61,7 @@ class Specialization:
         values: Sequence[Any],
     ) -> None:
         self.engine = engine
-        self.floating, self.precision = DEFAULT.floating, PRECISION.key
+        self.floating, self.precision = DEFAULT.floating, PRECISION.value
         trace, position, traced = call.trace, call.position, call.graph()
         self.tree = call.tree
         self.updated: Sequence[int] = call.updated

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.protocols.namespace import array_namespace
-from magmath.core.call_effects import CALL_EFFECTS
+from magmath.core.call_effects import CALL_EFFECTS, NUMBERS_READ
 from magmath.core.dtypes import DType
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
@@ -157,12 +157,11 @@ def _array_class() -> Any:
 @contextmanager
 def _recorded_reads() -> Iterator[list[tuple[Any, Any]]]:
     """Record the numbers that this block reads, for the calls that contain it too."""
-    outer, reads = CALL_EFFECTS.reads, list[tuple[Any, Any]]()
-    CALL_EFFECTS.reads = reads
+    outer, reads = NUMBERS_READ.value, list[tuple[Any, Any]]()
     try:
-        yield reads
+        with NUMBERS_READ.replaced(reads):
+            yield reads
     finally:
-        CALL_EFFECTS.reads = outer
         if outer is not None:
             outer += reads
 

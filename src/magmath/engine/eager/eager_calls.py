@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
 
-from magmath.core.call_effects import CALL_EFFECTS
+from magmath.core.call_effects import NUMBERS_READ
 from magmath.core.type_aliases import Number
 from magmath.engine.eager.call_recipes import CallOperations, nodes_of, operations_between
 from magmath.engine.lifetimes.kept_expressions import KEPT
@@ -186,7 +186,7 @@ class JointCall:
 
         Raises what a kernel raises.
         """
-        if self._numbers and CALL_EFFECTS.reads is not None:
+        if self._numbers and NUMBERS_READ.value is not None:
             return None
         read = _read(eager, arguments, self._own, self._used)
         if read is None:
@@ -239,8 +239,8 @@ def _read(
             operands.append(StrongLeafReference(empty, 0))
         else:
             operands.append(reference_to_array(leaf))
-    if KEPT.expressions is not None:
-        KEPT.expressions += [arguments[i] for i in used]
+    if KEPT.value is not None:
+        KEPT.value += [arguments[i] for i in used]
     return values, tuple(operands)
 
 

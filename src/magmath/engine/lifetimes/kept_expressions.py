@@ -7,43 +7,28 @@ needs their operands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import local
-from typing import final
+from contextlib import AbstractContextManager
 
+from magmath.core.scoped_value import ScopedValue
 from magmath.graph import Node
 
-
-@final
-class _Kept(local):
-    """The expressions that a thread keeps; None outside of the blocks."""
-
-    expressions: list[Node] | None = None
+KEPT = ScopedValue[list[Node] | None](None)
+"""The expressions that the present thread keeps, for the functions below and for what runs at each
+operation; None outside of the blocks."""
 
 
-KEPT = _Kept()
-"""The state of the present thread, for the functions below and for what runs at each operation."""
-
-
-@contextmanager
-def keeping_expressions() -> Iterator[list[Node]]:
+def keeping_expressions() -> AbstractContextManager[list[Node] | None]:
     """Keep the expressions of arrays that this block evaluates until the outermost block ends, and
     as long as the list that it returns exists."""
-    outer = KEPT.expressions
-    expressions = KEPT.expressions = [] if outer is None else outer
-    try:
-        yield expressions
-    finally:
-        KEPT.expressions = outer
+    return KEPT.replaced([] if KEPT.value is None else KEPT.value)
 
 
 def keep_expression(node: Node) -> None:
     """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
-    if KEPT.expressions is not None:
-        KEPT.expressions.append(node)
+    if KEPT.value is not None:
+        KEPT.value.append(node)
 
 
 def is_keeping_expressions() -> bool:
     """Return True within a `keeping_expressions` block."""
-    return KEPT.expressions is not None
+    return KEPT.value is not None

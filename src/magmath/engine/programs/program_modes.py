@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -28,10 +27,3 @@ class ProgramModes:
 DEFAULT_MODES: Final = ProgramModes()
 RESTORED_TRAINING: Final = ProgramModes(flushes_denormals=True, reports_late=True)
 """A step of `fit`, which restores the variables after a failure."""
-
-
-@final
-class ModesOfThread(threading.local):
-    """The modes of the programs that each thread builds now: other threads compute meanwhile."""
-
-    current = DEFAULT_MODES

@@ -6,7 +6,7 @@ The least recently used program is forgotten when the table is full, here and on
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 from weakref import ref
@@ -15,6 +15,7 @@ import msgspec
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
+from magmath.core.scoped_value import ScopedValue
 from magmath.core.stage_times import count, stage
 from magmath.engine.drawn_indices import DrawnIndices
 from magmath.engine.fallible_operations import unchecked_operands
@@ -23,7 +24,7 @@ from magmath.engine.number_checks import NumberChecks
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import CompiledProgram, build_program, plan_and_lower
-from magmath.engine.programs.program_modes import ModesOfThread, ProgramModes
+from magmath.engine.programs.program_modes import DEFAULT_MODES, ProgramModes
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
@@ -51,7 +52,7 @@ class ProgramTable:
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
-        self._modes = ModesOfThread()
+        self._modes = ScopedValue(DEFAULT_MODES)
 
     def __iter__(self) -> Iterator[CompiledProgram]:
         """Iterate over the programs, the least recently used one first."""
@@ -84,16 +85,11 @@ class ProgramTable:
     @property
     def modes(self) -> ProgramModes:
         """The modes of the programs that this thread builds now."""
-        return self._modes.current
+        return self._modes.value
 
-    @contextmanager
-    def in_modes(self, modes: ProgramModes) -> Iterator[None]:
+    def in_modes(self, modes: ProgramModes) -> AbstractContextManager[object]:
         """Build programs with these modes within this block of this thread."""
-        outer, self._modes.current = self._modes.current, modes
-        try:
-            yield
-        finally:
-            self._modes.current = outer
+        return self._modes.replaced(modes)
 
     def mark_used(self, compiled: CompiledProgram) -> None:
         """Record a use of a program that did not pass through this table: it is spared once when it

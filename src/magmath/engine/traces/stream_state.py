@@ -6,7 +6,6 @@ In a traced function the stream numbers are scalars of the program, which advanc
 
 from __future__ import annotations
 
-from threading import local
 from typing import final
 from weakref import WeakKeyDictionary
 
@@ -73,19 +72,6 @@ class StreamState:
         number = scalar(self.skip(1), int64)
         _drawn[number] = self
         return Stream(scalar(self.seed, int64), number)
-
-
-@final
-class StreamStatesOfThread(local):
-    """The states from which the current thread draws in place of those of the pool; None where it
-    draws from the pool's.
-
-    current  for random numbers
-    initial  for initial values of parameters
-    """
-
-    current: StreamState | None = None
-    initial: StreamState | None = None
 
 
 _drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()

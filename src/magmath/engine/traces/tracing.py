@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import local
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType
+from magmath.core.scoped_value import ScopedValue
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.run_numbers import (
     collecting_reservations,
@@ -362,21 +362,14 @@ class Scope(TraceScope):
 TracedType = TypeVar("TracedType", bound=TraceScope)
 
 
-@final
-class _Tracing(local):
-    """The trace of a thread, and the occasion of the call: others may compute meanwhile."""
-
-    current: TraceScope | None = None
-    occasion: str | None = None
-
-
-TRACING = _Tracing()
-"""The state of the present thread, for `current` and for what runs at each operation."""
+TRACE = ScopedValue[TraceScope | None](None)
+"""The trace of the present thread, for `current` and for what runs at each operation."""
+_OCCASION = ScopedValue[str | None](None)
 
 
 def current() -> TraceScope | None:
     """Return the current trace or the innermost scope in it; None outside of traces."""
-    return TRACING.current
+    return TRACE.value
 
 
 @contextmanager
@@ -385,37 +378,25 @@ def tracing(trace: TracedType) -> Iterator[TracedType]:
 
     If the function raises an error, the arrays that it has updated have their former values again.
     """
-    outer, TRACING.current = TRACING.current, trace
-    try:
-        yield trace
-    except BaseException:
-        trace.undo_updates()
-        raise
-    finally:
-        TRACING.current = outer
+    with TRACE.replaced(trace):
+        try:
+            yield trace
+        except BaseException:
+            trace.undo_updates()
+            raise
 
 
-@contextmanager
-def suspended() -> Iterator[None]:
+def suspended() -> AbstractContextManager[object]:
     """Leave the current trace within this block, so that arrays are computed."""
-    outer, TRACING.current = TRACING.current, None
-    try:
-        yield
-    finally:
-        TRACING.current = outer
+    return TRACE.replaced(None)
 
 
-@contextmanager
-def calling(occasion: str) -> Iterator[None]:
+def calling(occasion: str) -> AbstractContextManager[object]:
     """Name within this block the occasion on which magmath calls a function of the user, such as
     "fit compiles the loss 'f'", for errors: the user has compiled nothing."""
-    outer, TRACING.occasion = TRACING.occasion, occasion
-    try:
-        yield
-    finally:
-        TRACING.occasion = outer
+    return _OCCASION.replaced(occasion)
 
 
 def occasion() -> str | None:
     """Return the occasion of the innermost block of `calling`; None outside of them."""
-    return TRACING.occasion
+    return _OCCASION.value
