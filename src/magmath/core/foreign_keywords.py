@@ -20,6 +20,8 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "beta_2": ("beta2",),
     "eps": ("epsilon",),
     "alpha": ("decay",),
+    "maximize": ("minimize the negative of the value",),
+    "dampening": ("scale the learning rate by 1 - dampening",),
     "rho": ("decay",),
     "lr_decay": ("learning_rate_decay",),
     "clipnorm": ("clip_norm",),

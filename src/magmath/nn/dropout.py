@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from magmath.api import random
+from magmath.api.creation import zeros_like
 from magmath.api.random import Distributions
 from magmath.api.searching import where
 from magmath.arrays.array import Array
 from magmath.core.dtypes import compute_dtype
 from magmath.core.keyword_hints import keyword_hints
-from magmath.errors import OptionError
+from magmath.core.real_numbers import require_share
 
 
 @keyword_hints
@@ -30,12 +31,11 @@ def dropout(
     by global element index: the same for every layout and number of workers.
     Source: Srivastava et al. (2014).
     """
-    if not 0 <= rate < 1:
-        raise OptionError(
-            f"dropout: rate must be in [0, 1), was given {rate}; it is the share that is dropped"
-        )
+    require_share("dropout: rate", rate)
     if not training or rate == 0:
         return x
+    if rate == 1:
+        return zeros_like(x)
     draw = random.uniform if rng is None else rng.uniform
     shape = (*x.shape[:2], *[1] * len(x.shape[2:])) if per_channel else x.shape
     # Half types have too few numbers in [0, 1) for a small rate.

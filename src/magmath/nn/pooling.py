@@ -26,7 +26,16 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.numbered_functions import general
-from magmath.nn.window_settings import Padding, Pads, Size, is_sequence, pads, sizes
+from magmath.nn.window_settings import (
+    AdaptiveSize,
+    Padding,
+    Pads,
+    Size,
+    adaptive_sizes,
+    is_sequence,
+    pads,
+    sizes,
+)
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
@@ -183,9 +192,10 @@ def _element_counts(
 
 @general
 def adaptive_avg_pool(
-    x: Array, size: Size, *, name: str = "adaptive_avg_pool", space: int | None = None
+    x: Array, size: AdaptiveSize, *, name: str = "adaptive_avg_pool", space: int | None = None
 ) -> Array:
-    """Return means of windows that divide the last dimensions into `size` parts.
+    """Return means of windows that divide the last dimensions into `size` parts; None stands for
+    one part for each element.
 
     Part i of m of a dimension of n elements has the elements ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉.
     """
@@ -194,7 +204,7 @@ def adaptive_avg_pool(
 
 @general
 def adaptive_max_pool(
-    x: Array, size: Size, *, name: str = "adaptive_max_pool", space: int | None = None
+    x: Array, size: AdaptiveSize, *, name: str = "adaptive_max_pool", space: int | None = None
 ) -> Array:
     """Return maxima of windows that divide the last dimensions; see `adaptive_avg_pool`."""
     return _adaptive_pool(as_array(name, x), size, name, space, None, max_pool)
@@ -202,7 +212,7 @@ def adaptive_max_pool(
 
 def _adaptive_pool(
     x: Array,
-    size: Size,
+    size: AdaptiveSize,
     name: str,
     space: int | None,
     whole: Callable[..., Array] | None,
@@ -219,30 +229,35 @@ def _adaptive_pool(
         raise ShapeError(
             f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"
         )
-    counts, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
+    image = x.shape[x.ndim - count :]
+    given = adaptive_sizes(f"{name}: size", size, count)
+    counts = [n if m is None else m for n, m in zip(image, given, strict=True)]
     if whole is not None and set(counts) == {1}:
         return whole(x, axis=tuple(range(x.ndim - count, x.ndim)), keepdims=True)
-    if not any(n % m for n, m in zip(image, counts, strict=True)):
-        return pool(x, tuple([n // m for n, m in zip(image, counts, strict=True)]), name=name)
-    ranges = [_window_ranges(n, m) for n, m in zip(image, counts, strict=True)]
-    windows = [_pooled_window(x, window, name, pool) for window in product(*ranges)]
-    return _joined(windows, counts, x.ndim)
+    parts = [_parts(n, m) for n, m in zip(image, counts, strict=True)]
+    results = [_pooled_part(x, part, name, pool) for part in product(*parts)]
+    return _joined(results, [len(x) for x in parts], x.ndim)
 
 
-def _window_ranges(extent: int, count: int) -> list[tuple[int, int]]:
-    """Return start and end of each of `count` windows along a dimension."""
-    return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+def _parts(extent: int, count: int) -> list[tuple[slice, int]]:
+    """Return parts of a dimension that together have `count` windows, and the extent of the windows
+    in each: a part for each window, or one part if they have one extent."""
+    if extent % count == 0:
+        return [(slice(None), extent // count)]
+    ranges = [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+    return [(slice(start, stop), stop - start) for start, stop in ranges]
 
 
-def _pooled_window(
-    x: Array, window: Sequence[tuple[int, int]], name: str, pool: Callable[..., Array]
+def _pooled_part(
+    x: Array, part: Sequence[tuple[slice, int]], name: str, pool: Callable[..., Array]
 ) -> Array:
-    part = x[(..., *[slice(start, stop) for start, stop in window])]
-    return pool(part, tuple([stop - start for start, stop in window]), name=name)
+    is_whole = all(where == slice(None) for where, _ in part)
+    image = x if is_whole else x[(..., *[where for where, _ in part])]
+    return pool(image, tuple([extent for _, extent in part]), name=name)
 
 
-def _joined(results: list[Array], counts: Shape, ndim: int) -> Array:
-    """Return the results of windows, listed in row-major order, as one array."""
+def _joined(results: list[Array], counts: Sequence[int], ndim: int) -> Array:
+    """Return the results of parts, listed in row-major order, as one array."""
     for d in range(len(counts) - 1, -1, -1):
         step = counts[d]
         axis = ndim - len(counts) + d

@@ -10,7 +10,7 @@ equations and order of the gates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
@@ -23,7 +23,7 @@ from magmath.api.elementwise import tanh
 from magmath.api.manipulation import concat, stack, swapaxes
 from magmath.arrays.array import Array, as_array
 from magmath.core.keyword_hints import keyword_hints
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.dropout import dropout as random_dropout
 from magmath.nn.layer_input import layer_input
@@ -118,19 +118,28 @@ GATED = RecurrentKind(3, 1, "gru", "mm.nn.GRU")
 LONG_SHORT_TERM = RecurrentKind(4, 2, "lstm", "mm.nn.LSTM")
 
 
+def simple(activation: str, name: str) -> RecurrentKind:
+    """Return the simple kind with an activation, "tanh" or "relu"; `name` names the caller in
+    errors. Raises OptionError for another one."""
+    if activation not in ("tanh", "relu"):
+        raise OptionError(f"{name}: activation is 'tanh' or 'relu', was given {activation!r}")
+    return replace(SIMPLE, step=activation)
+
+
 @keyword_hints
 def rnn(
     x: Array,
     weights: Sequence[DirectionWeights],
     state: Any = None,
     *,
+    activation: str = "tanh",
     bidirectional: bool = False,
     dropout: LayerDropout = 0.0,
     training: bool = False,
     name: str = "rnn",
 ) -> tuple[Array, RecurrentState]:
     """Return the outputs of a simple recurrent network at all times, and its last state:
-    h ← tanh(x · W + b + h · U + c).
+    h ← activation(x · W + b + h · U + c).
 
     x (N, length, inputs) → outputs (N, length, directions · units), and a tuple of states.
 
@@ -139,13 +148,15 @@ def rnn(
                    one gate. Later layers read the outputs of the one before.
     state          for each layer and direction values (N, units), stacked along axis 0; a tuple of
                    such arrays, one for each value that the network keeps. By default zeros
+    activation     "tanh" or "relu"
     bidirectional  if True, each layer has two directions, and also reads its inputs from the end
     dropout        the probability of dropout between layers in training, or a function of the
                    outputs of a layer
 
     Raises ShapeError if x, weights or state do not fit. Source: Elman (1990).
     """
-    return _sequence(SIMPLE, x, weights, state, bidirectional, dropout, training, name)
+    kind = simple(activation, name)
+    return sequence(kind, x, weights, state, bidirectional, dropout, training, name)
 
 
 @keyword_hints
@@ -164,7 +175,7 @@ def gru(
     For arguments, shapes and errors see `rnn`; the three gates are reset, update and new, with
     PyTorch's equations. Source: Cho et al. (2014).
     """
-    return _sequence(GATED, x, weights, state, bidirectional, dropout, training, name)
+    return sequence(GATED, x, weights, state, bidirectional, dropout, training, name)
 
 
 @keyword_hints
@@ -184,19 +195,24 @@ def lstm(
     For arguments, shapes and errors see `rnn`; the four gates are input, forget, cell and output,
     with PyTorch's equations. Source: Hochreiter and Schmidhuber (1997).
     """
-    return _sequence(LONG_SHORT_TERM, x, weights, state, bidirectional, dropout, training, name)
+    return sequence(LONG_SHORT_TERM, x, weights, state, bidirectional, dropout, training, name)
 
 
 @keyword_hints
 def rnn_cell(
-    x: Array, weights: DirectionWeights, state: Any = None, *, name: str = "rnn_cell"
+    x: Array,
+    weights: DirectionWeights,
+    state: Any = None,
+    *,
+    activation: str = "tanh",
+    name: str = "rnn_cell",
 ) -> Array:
     """Return the next hidden values of a simple recurrent network, (N, units).
 
-    x (N, inputs); weights (W, U) or (W, U, b, c) as in `rnn`; state (N, units), by default zeros.
-    Raises ShapeError if they do not fit.
+    x (N, inputs); weights (W, U) or (W, U, b, c) and activation as in `rnn`; state (N, units), by
+    default zeros. Raises ShapeError if they do not fit.
     """
-    return _next_state(SIMPLE, x, weights, state, name)[0]
+    return next_state(simple(activation, name), x, weights, state, name)[0]
 
 
 @keyword_hints
@@ -208,7 +224,7 @@ def gru_cell(
     x (N, inputs); weights as in `gru`; state (N, units), by default zeros. Raises ShapeError if
     they do not fit.
     """
-    return _next_state(GATED, x, weights, state, name)[0]
+    return next_state(GATED, x, weights, state, name)[0]
 
 
 @keyword_hints
@@ -221,7 +237,7 @@ def lstm_cell(
     x (N, inputs); weights as in `lstm`; state a pair of (N, units), by default zeros. Raises
     ShapeError if they do not fit.
     """
-    return _next_state(LONG_SHORT_TERM, x, weights, state, name)
+    return next_state(LONG_SHORT_TERM, x, weights, state, name)
 
 
 def check_sequences(x: Array, name: str) -> None:
@@ -242,7 +258,7 @@ def check_one_time(kind: RecurrentKind, x: Array, name: str) -> None:
         )
 
 
-def _next_state(
+def next_state(
     kind: RecurrentKind, x: Array, weights: DirectionWeights, state: Any, name: str
 ) -> RecurrentState:
     """Return the state after one step."""
@@ -258,7 +274,7 @@ def _next_state(
     )
 
 
-def _sequence(
+def sequence(
     kind: RecurrentKind,
     x: Array,
     weights: Sequence[DirectionWeights],

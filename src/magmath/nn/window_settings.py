@@ -13,6 +13,9 @@ from magmath.graph import Shape
 Size: TypeAlias = int | Sequence[int]
 """One number for all dimensions of space, or one for each."""
 
+AdaptiveSize: TypeAlias = int | Sequence[int | None] | None
+"""The same for the number of windows; None is one for each element of the dimension."""
+
 Padding: TypeAlias = int | str | Sequence[int | tuple[int, int]]
 """A number of elements at both ends of all dimensions, or for each dimension a number or a pair;
 "valid" (none); or "same": as many that each dimension of n elements gives ⌈n / stride⌉."""
@@ -28,6 +31,16 @@ def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
         )
     return tuple([require_integer(name, n, min_size) for n in values])
+
+
+def adaptive_sizes(name: str, value: AdaptiveSize, count: int) -> tuple[int | None, ...]:
+    """Return one number of windows, or None, for each of `count` dimensions. Raises OptionError for
+    other values."""
+    if value is None:
+        return (None,) * count
+    given: tuple[Any, ...] = tuple(value) if is_sequence(value) else (value,) * count
+    numbers = sizes(name, [1 if n is None else n for n in given], count)
+    return tuple([None if n is None else m for n, m in zip(given, numbers, strict=True)])
 
 
 def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:

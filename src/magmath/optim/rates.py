@@ -13,6 +13,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module
 from magmath.core.dtypes import DType
+from magmath.core.real_numbers import is_real_number
 from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import dynamic_slice
@@ -32,7 +33,7 @@ def check_learning_rate(rate: Any) -> None:
     or nan. A rate of 0 changes no parameter, as at the beginning of a warm-up."""
     if callable(rate) and not isinstance(rate, Array) and not is_module(rate):
         return
-    if not hasattr(rate, "__float__") or getattr(rate, "ndim", 0) != 0:
+    if not is_real_number(rate):
         if not isinstance(rate, (str, bytes, type(None))):
             shape = f" and shape {rate.shape}" if hasattr(rate, "shape") else ""
             raise TypeError(

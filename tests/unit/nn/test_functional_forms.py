@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
@@ -232,6 +234,27 @@ def test_numbered_functions_have_their_own_help(name: str, space: int) -> None:
         numbered(mm.ones(()), second)
     with pytest.raises(TypeError, match=r"it takes x, (?!.*\bspace\b)|unexpected keyword"):
         numbered(x, second, wrong=1)
+
+
+SIZES = st.lists(st.none() | st.integers(1, 5), min_size=1, max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.data(), st.sampled_from(["avg", "max"]))
+def test_adaptive_pooling(size: list[int | None], data: st.DataObject, kind: str) -> None:
+    image = data.draw(st.tuples(*[st.integers(1, 7)] * len(size)))
+    x = np.random.default_rng(0).normal(size=(2, 3, *image))
+    theirs = torch.tensor(x, requires_grad=True)
+    counts = [n if m is None else m for n, m in zip(image, size, strict=True)]
+    expected = getattr(torch.nn, f"Adaptive{kind.title()}Pool{len(size)}d")(counts)(theirs)
+    (expected * expected).sum().backward()
+    with current("inline"):
+        ours = mm.asarray(x)
+        layer = getattr(nn, f"Adaptive{kind.title()}Pool{len(size)}d")(size)
+        pooled = layer(ours)
+        np.testing.assert_allclose(pooled, expected.detach(), atol=1e-12)
+        slope = mm.grad((pooled * pooled).sum(), ours)
+        np.testing.assert_allclose(slope, theirs.grad, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

@@ -234,7 +234,7 @@ def test_a_weight_init_of_zero_is_one() -> None:
         (lambda x: mm.nn.functional.conv2d(mm.ones((1, 3, 8, 8)), mm.ones((2, 3, 3, 3)), 1), TypeError, "the bias is an array .*given 1; stride and padding are given by name"),
         (lambda x: mm.nn.functional.linear(x, mm.ones((5, 3))), ShapeError, r"linear: needs .*\(2, 3\) and \(5, 3\); give weight\.T"),
         (lambda x: mm.nn.functional.linear(x, mm.ones((4, 5))), ShapeError, r"linear: needs .*; the last extent of x"),
-        (lambda x: mm.nn.Dropout("a"), OptionError, "Dropout: rate must be a number of at least 0 and less than 1, was given 'a'"),
+        (lambda x: mm.nn.Dropout("a"), OptionError, "Dropout: rate must be a number from 0 to 1, was given 'a'"),
         (lambda x: mm.nn.GroupNorm(8, 64), OptionError, "GroupNorm: epsilon is a small number .* given 64; the number of channels is"),
         (lambda x: mm.nn.InstanceNorm(64), OptionError, "InstanceNorm: epsilon is .* given 64; the number of channels"),
         (lambda x: mm.nn.LSTM(4)(mm.ones((2, 5, 3)), 0), TypeError, "LSTM: the state is an array or a tuple of arrays, was given 0; pass"),

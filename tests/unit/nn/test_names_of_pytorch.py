@@ -20,7 +20,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "units": (lambda: nn.GRU(hidden_size=16), "write units=…"),
     "input_size": (lambda: nn.LSTM(input_size=8), "the number of inputs follows"),
     "batch_first": (lambda: nn.LSTM(16, batch_first=True), "arrays are (N, length, features)"),
-    "bias": (lambda: nn.LSTM(16, bias=False), "no switch for its bias"),
+    "bias": (lambda: nn.TransformerEncoderLayer(8, 2, bias=False), "no switch for its bias"),
     "affine": (lambda: nn.LayerNorm(bias=False), "write affine=…"),
     "in_features": (lambda: nn.Dense(in_features=3), "the number of inputs follows"),
     "moments": (lambda: nn.BatchNorm(track_running_stats=False), "write running_moments=…"),

@@ -12,7 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
 X = np.random.default_rng(0).normal(size=(6, 7, 8))
@@ -123,6 +123,58 @@ def test_recurrent_layers(
         ]
         for slope, path in zip(slopes, order, strict=True):
             np.testing.assert_allclose(slope, wanted[path], atol=1e-10, err_msg=path)
+
+
+VARIANTS = [
+    ("RNN", {"bias": False}, {"bias": False}),
+    ("GRU", {"bias": False}, {"bias": False}),
+    ("LSTM", {"bias": False}, {"bias": False}),
+    ("RNN", {"activation": "relu"}, {"nonlinearity": "relu"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "counterparts"), VARIANTS)
+def test_recurrent_layers_without_biases_and_with_relu(
+    name: str, options: dict[str, Any], counterparts: dict[str, Any]
+) -> None:
+    """The layer, its gradients and its cell, with PyTorch's weights."""
+    torch.manual_seed(0)
+    theirs = KINDS[name](8, 5, 2, batch_first=True, **counterparts).double()
+    expected, _ = theirs(tensor(X))
+    (expected * expected).sum().backward()
+    with current("inline"):
+        ours = getattr(nn, name)(5, layers=2, **options).build(X.shape)
+        parts = [part for (part,) in ours.layers]
+        for i, part in enumerate(parts):
+            for path in part.state_dict():
+                getattr(part, path).assign(_parameter_of(theirs, path, i))
+        outputs, _ = ours(mm.asarray(X))
+        np.testing.assert_allclose(outputs, expected.detach(), atol=1e-12)
+        slopes = mm.grad((outputs * outputs).sum(), ours.trainable())
+        names = [(path, i) for i, part in enumerate(parts) for path in part.state_dict()]
+        for slope, (path, i) in zip(slopes, names, strict=True):
+            wanted = _parameter_of(theirs, path, i, gradient=True)
+            np.testing.assert_allclose(slope, wanted, atol=1e-10, err_msg=path)
+        cell = getattr(nn, f"{name}Cell")(5, **options)
+        cell.direction = parts[0]
+        state = cell(mm.asarray(X[:, 0]))
+        single = KINDS[name](8, 5, batch_first=True, **counterparts).double()
+        single.load_state_dict({k: v for k, v in theirs.state_dict().items() if k.endswith("l0")})
+        hidden = state[0] if name == "LSTM" else state
+        np.testing.assert_allclose(hidden, single(tensor(X[:, :1]))[0][:, 0].detach(), atol=1e-12)
+
+
+def _parameter_of(theirs: Any, path: str, layer: int, *, gradient: bool = False) -> Any:
+    """Return the parameter of PyTorch's layer, or its gradient, with a path of ours."""
+    part, kind = path.split("_")
+    found = getattr(theirs, f"{kind}_{'ih' if part == 'input' else 'hh'}_l{layer}")
+    values = found.grad if gradient else found.detach()
+    return (values.T if values.ndim == 2 else values).numpy()
+
+
+def test_an_unknown_activation_of_a_recurrent_layer() -> None:
+    with pytest.raises(OptionError, match="RNN: activation is 'tanh' or 'relu', was given 's"):
+        nn.RNN(3, activation="sigmoid")
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -124,8 +124,7 @@ def _avg_pool(
 
 def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
     def pooled(x: mm.Array, space: int, size: Any) -> Any:
-        parts = zip(_sizes(size, space), x.shape[2:], strict=True)
-        return function(x, tuple([extent if n is None else n for n, extent in parts]))
+        return function(x, tuple(_sizes(size, space)))
 
     return pooled
 

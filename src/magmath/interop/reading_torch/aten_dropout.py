@@ -1,4 +1,4 @@
-"""PyTorch's dropout, which may drop all elements."""
+"""PyTorch's operators of dropout."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ def dropout(
     x: mm.Array, rate: float, training: bool | None = True, *, per_channel: bool = False
 ) -> mm.Array:
     """Return x with elements or channels dropped in training; `training` None counts as True."""
-    if rate == 1.0 and training is not False:
-        return mm.zeros_like(x)
     return f.dropout(x, rate, training=training is not False, per_channel=per_channel)
 
 

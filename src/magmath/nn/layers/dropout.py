@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from magmath.arrays.array import Array
-from magmath.core.real_numbers import require_number
+from magmath.core.real_numbers import require_share
 from magmath.nn.dropout import dropout
 from magmath.nn.module import Module
 from magmath.nn.variables import RngState
@@ -28,7 +28,7 @@ class Dropout(Module):
     def __init__(
         self, rate: float = 0.5, *, per_channel: bool = False, seed: int | None = None
     ) -> None:
-        require_number("Dropout: rate", rate, 0, 1)
+        require_share("Dropout: rate", rate)
         self.rate = rate
         self.per_channel = per_channel
         self.seed = seed

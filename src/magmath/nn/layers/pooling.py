@@ -8,7 +8,15 @@ from typing import ClassVar, final
 from magmath.arrays.array import Array
 from magmath.nn import pooling
 from magmath.nn.module import Module
-from magmath.nn.window_settings import Padding, Size, check_images, immutable_padding, sizes
+from magmath.nn.window_settings import (
+    AdaptiveSize,
+    Padding,
+    Size,
+    adaptive_sizes,
+    check_images,
+    immutable_padding,
+    sizes,
+)
 
 
 class _Pooling(Module, ABC):
@@ -109,19 +117,21 @@ class _AvgPool(_Pool):
 class _AdaptivePool(_Pooling, ABC):
     """The base class of pooling by windows that divide the image."""
 
-    def __init__(self, size: Size) -> None:
-        self.size = sizes(f"{type(self).__name__}: size", size, self.space)
+    def __init__(self, size: AdaptiveSize) -> None:
+        self.size = adaptive_sizes(f"{type(self).__name__}: size", size, self.space)
 
 
 class _AdaptiveAvgPool(_AdaptivePool):
-    """Means of the parts into which the image is divided: `size` parts in each dimension."""
+    """Means of the parts into which the image is divided: `size` parts in each dimension; None
+    stands for one part for each element."""
 
     def _pooled(self, x: Array) -> Array:
         return pooling.adaptive_avg_pool(x, self.size, name=type(self).__name__)
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
-    """Maxima of the parts into which the image is divided: `size` parts in each dimension."""
+    """Maxima of the parts into which the image is divided: `size` parts in each dimension; None
+    stands for one part for each element."""
 
     def _pooled(self, x: Array) -> Array:
         return pooling.adaptive_max_pool(x, self.size, name=type(self).__name__)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from magmath.api.creation import DTypeLike
 from magmath.arrays.array import Array
@@ -23,10 +22,11 @@ from magmath.nn.variables import Parameter, deferred
 class Direction(Module):
     """The parameters of one layer in one direction of time, for several gates.
 
-    input_weight (inputs, gates · units), hidden_weight (units, gates · units), and a bias for each.
+    input_weight (inputs, gates · units), hidden_weight (units, gates · units), and a bias for each,
+    or None.
     """
 
-    def __init__(self, units: int, gates: int) -> None:
+    def __init__(self, units: int, gates: int, bias: bool) -> None:
         self.units, self.gates = units, gates
         bound = units**-0.5
 
@@ -35,8 +35,8 @@ class Direction(Module):
 
         self.input_weight: Parameter = deferred(initial)
         self.hidden_weight: Parameter = deferred(initial)
-        self.input_bias: Parameter = deferred(initial)
-        self.hidden_bias: Parameter = deferred(initial)
+        self.input_bias: Parameter | None = deferred(initial) if bias else None
+        self.hidden_bias: Parameter | None = deferred(initial) if bias else None
 
     def weights(self, inputs: int) -> DirectionWeights:
         """Return the parameters; make them for inputs of this extent along the last axis if they do
@@ -48,18 +48,24 @@ class Direction(Module):
             input_bias=(width,),
             hidden_bias=(width,),
         )
+        if self.input_bias is None or self.hidden_bias is None:
+            return self.input_weight, self.hidden_weight
         return self.input_weight, self.hidden_weight, self.input_bias, self.hidden_bias
 
 
 class _Recurrent(Module, ABC):
     """A recurrent network: layers, each in one or both directions of time."""
 
-    kind: ClassVar[RecurrentKind]
-    function: ClassVar[Callable[..., tuple[Array, RecurrentState]]]
-    """The function that computes the network."""
+    kind: RecurrentKind
 
     def __init__(
-        self, units: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
+        self,
+        units: int,
+        *,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         name = type(self).__name__
         self.units = require_integer(f"{name}: units", units, 1)
@@ -67,7 +73,8 @@ class _Recurrent(Module, ABC):
         directions = 2 if bidirectional else 1
         count = require_integer(f"{name}: layers", layers, 1)
         self.layers = [
-            [Direction(units, self.kind.gates) for _ in range(directions)] for _ in range(count)
+            [Direction(units, self.kind.gates, bias) for _ in range(directions)]
+            for _ in range(count)
         ]
         self.dropout = Dropout(dropout)
 
@@ -84,52 +91,65 @@ class _Recurrent(Module, ABC):
             for i, directions in enumerate(self.layers)
             for direction in directions
         ]
-        result: tuple[Array, RecurrentState] = type(self).function(
+        return recurrence.sequence(
+            self.kind,
             x,
             weights,
             state,
             bidirectional=self.bidirectional,
             dropout=self.dropout,
+            training=self.training,
             name=type(self).__name__,
         )
-        return result
 
 
 @final
 class RNN(_Recurrent):
-    """A simple recurrent network: h ← tanh(x · W + b + h · U + c). Source: Elman (1990).
+    """A simple recurrent network: h ← activation(x · W + b + h · U + c). Source: Elman (1990).
 
     units          the hidden values of a layer
     layers         the number of layers, each of which reads the outputs of the one before
     bidirectional  if True, each layer also reads its inputs from the end
     dropout        the probability of dropout between the layers
+    bias           whether there are the biases b and c
+    activation     "tanh" or "relu"
     """
 
-    kind = recurrence.SIMPLE
-    function = staticmethod(recurrence.rnn)
+    def __init__(
+        self,
+        units: int,
+        *,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
+        activation: str = "tanh",
+    ) -> None:
+        self.kind = recurrence.simple(activation, "RNN")
+        super().__init__(
+            units, layers=layers, bidirectional=bidirectional, dropout=dropout, bias=bias
+        )
 
 
 @final
 class GRU(_Recurrent):
     """A gated recurrent network, with PyTorch's equations: the reset, update and new gates.
 
-    For its arguments see `RNN`. Source: Cho et al. (2014).
+    For its arguments see `RNN`, without `activation`. Source: Cho et al. (2014).
     """
 
     kind = recurrence.GATED
-    function = staticmethod(recurrence.gru)
 
 
 @final
 class LSTM(_Recurrent):
     """A network with long short-term memory: the input, forget, cell and output gates.
 
-    For its arguments see `RNN`. Its state is a pair: hidden and cell values. Source: Hochreiter
-    and Schmidhuber (1997); with PyTorch's equations.
+    For its arguments see `RNN`, without `activation`. Its state is a pair: hidden and
+    cell values. Source: Hochreiter and Schmidhuber (1997); with PyTorch's equations.
     """
 
     kind = recurrence.LONG_SHORT_TERM
-    function = staticmethod(recurrence.lstm)
 
 
 # single steps -----------------------------------------------------------------------------------
@@ -138,13 +158,11 @@ class LSTM(_Recurrent):
 class _Cell(Module, ABC):
     """One step of a recurrent layer, for loops over time of the user's own."""
 
-    kind: ClassVar[RecurrentKind]
-    function: ClassVar[Callable[..., Any]]
-    """The function that computes the step."""
+    kind: RecurrentKind
 
-    def __init__(self, units: int) -> None:
+    def __init__(self, units: int, *, bias: bool = True) -> None:
         self.units = require_integer(f"{type(self).__name__}: units", units, 1)
-        self.direction = Direction(units, self.kind.gates)
+        self.direction = Direction(units, self.kind.gates, bias)
 
     def __call__(self, x: Array, state: Any = None) -> Any:
         """(N, inputs) → the next state: an array (N, units), or a pair of them for an LSTMCell.
@@ -153,18 +171,22 @@ class _Cell(Module, ABC):
         """
         recurrence.check_one_time(self.kind, x, type(self).__name__)
         weights = self.direction.weights(x.shape[-1])
-        return type(self).function(x, weights, state, name=type(self).__name__)
+        following = recurrence.next_state(self.kind, x, weights, state, type(self).__name__)
+        return following if len(following) > 1 else following[0]
 
 
 @final
 class RNNCell(_Cell):
     """One step of an `RNN`: (N, inputs) and hidden values (N, units) → the next ones.
 
-    units  the number of hidden values
+    units       the number of hidden values
+    bias        whether there are biases
+    activation  "tanh" or "relu"
     """
 
-    kind = recurrence.SIMPLE
-    function = staticmethod(recurrence.rnn_cell)
+    def __init__(self, units: int, *, bias: bool = True, activation: str = "tanh") -> None:
+        self.kind = recurrence.simple(activation, "RNNCell")
+        super().__init__(units, bias=bias)
 
 
 @final
@@ -172,10 +194,10 @@ class GRUCell(_Cell):
     """One step of a `GRU`: (N, inputs) and hidden values (N, units) → the next ones.
 
     units  the number of hidden values
+    bias   whether there are biases
     """
 
     kind = recurrence.GATED
-    function = staticmethod(recurrence.gru_cell)
 
 
 @final
@@ -183,7 +205,7 @@ class LSTMCell(_Cell):
     """One step of an `LSTM`: (N, inputs), hidden and cell values (N, units) → the next ones.
 
     units  the number of hidden values
+    bias   whether there are biases
     """
 
     kind = recurrence.LONG_SHORT_TERM
-    function = staticmethod(recurrence.lstm_cell)
