@@ -86,12 +86,7 @@ def grad(
     if callable(y) and not isinstance(y, Array):
         if xs is not None and not _are_positions(xs):
             return _without_value(_by_variables("grad", y, xs, has_aux), has_aux)
-        transformed = _by_arguments("grad", y, argnums if xs is None else xs, has_aux)
-
-        def gradient(*args: Any, **kwargs: Any) -> Any:
-            return _without_value(transformed(*args, **kwargs), has_aux)
-
-        return named(gradient, "grad", y)
+        return gradient_function("grad", y, argnums if xs is None else xs, has_aux)
     if xs is None:
         raise TypeError(
             "grad: needs the arrays to differentiate by: mm.grad(y, x), or a list of them; or a "
@@ -179,6 +174,19 @@ def _register_gradients(gradients: Sequence[Array], value: Array) -> None:
         trace.mark_training()
     elif not is_keeping_expressions():
         session.engine().evaluator.add_gradients(gradients, value)
+
+
+def gradient_function(
+    operation: str, function: Callable[..., Any], by: Argnums, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return the function of the arguments that returns the gradient by some of them; `operation`
+    names the caller in errors."""
+    transformed = _by_arguments(operation, function, by, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        return _without_value(transformed(*args, **kwargs), has_aux)
+
+    return named(gradient, operation, function)
 
 
 def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:

@@ -33,7 +33,7 @@ from magmath.transform.function_argument import (
     require_function,
     with_own_handles,
 )
-from magmath.transform.grad import Argnums, argument, argument_positions, grad
+from magmath.transform.grad import Argnums, argument, argument_positions, grad, gradient_function
 from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
 
@@ -158,7 +158,7 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     nested as `jacobian(grad(f))` is, whose value it is.
     """
     require_function("hessian: needs a function", function)
-    derivatives = jacobian(grad(function, argnums=argnums), argnums)
+    derivatives = jacobian(gradient_function("hessian", function, argnums), argnums)
     result: Callable[..., Any] = named(derivatives, "hessian", function)
     return result
 

@@ -369,3 +369,8 @@ def test_functions_are_given_the_objects_without_arrays_themselves(way: str) -> 
     np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(bias, np.zeros(3))
     assert len(log) == counts["calls"] == len(seen["calls"]) > 0
+
+
+def test_a_hessian_of_several_results_is_named() -> None:
+    with pytest.raises(ShapeError, match=r"hessian: the function must return a 0-d array"):
+        mm.hessian(lambda x: x * x)(mm.ones(3))
