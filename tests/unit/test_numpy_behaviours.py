@@ -1672,3 +1672,27 @@ def test_absolute_tolerances_of_ranks(matrix: np.ndarray[Any, Any]) -> None:
     for tol in (-1, -np.inf, 0, 0.5, 1, 2, np.nan):
         expected = np.linalg.matrix_rank(matrix, tol)
         assert int(mm.linalg.matrix_rank(mm.asarray(matrix), tol)) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 6), st.integers(1, 40), st.integers(0, 10_000), st.booleans())
+def test_unique_rows(rows: int, columns: int, seed: int, has_nan: bool) -> None:
+    """Also of matrices with more columns than rows, which are sorted in rounds."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 2, (rows, columns)).astype(float)
+    if has_nan:
+        x[draw.random(x.shape) < 0.1] = np.nan
+    with current("inline"):
+        results = mm.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=0)
+        wanted = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=0)
+        for actual, expected in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_function_of_very_many_operations_is_called_again() -> None:
+    """Its operations are not recorded: there may be more than Python calls can nest."""
+    keys = np.random.default_rng(0).integers(0, 2, (1500, 4))
+    with current("inline"):
+        arrays = [mm.asarray(key) for key in keys]
+        for _ in range(3):
+            np.testing.assert_array_equal(mm.lexsort(arrays), np.lexsort(keys))

@@ -90,6 +90,7 @@ class _RecipeBuilder:
         self.own: list[Node] = []
         self._count = len(arguments)
         self._steps: list[NumberStep | RecipeStep] = []
+        self._begun = 0  # the steps of records whose operands are being added, and those added
         self._done: dict[tuple[int, int], int] = {}
         self._used: dict[int, int] = {}
 
@@ -116,7 +117,8 @@ class _RecipeBuilder:
         numbers = record.numbers()
         positions: dict[int, int] = {}
         reached = recipe.reached(record.output)
-        if len(self._steps) + len(reached) - len(operands) > MAX_OPERATIONS:
+        self._begun += sum(recipe.steps[i] is not None for i in reached)
+        if self._begun > MAX_OPERATIONS:  # before it descends into the operands
             raise _ForeignOperand
         for i in reached:
             step = recipe.steps[i]
@@ -140,8 +142,6 @@ class _RecipeBuilder:
             sources = tuple([positions[i] for i in step.sources])
             step = replace(step, line=None, sources=sources)
         self._steps.append(step)
-        if len(self._steps) > MAX_OPERATIONS:
-            raise _ForeignOperand
         return len(self._steps) - 1
 
     def _add_operand(self, operand: OperandReference) -> int:
