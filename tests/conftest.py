@@ -7,9 +7,10 @@ import math
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from magmath.engine import session
 from magmath.engine.programs import program_table
 from magmath.kernels import free_processors
 from magmath.kernels.linalg import lapack_candidates
+from magmath.runtime.pool import Pool
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a
@@ -66,6 +68,24 @@ program_table.MAX_PROGRAMS = 64
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_run = Pool.run
+
+
+@wraps(_run)
+def _checked_run(pool: Pool, program_id: int, inputs: Sequence[int], *args: Any, **kw: Any) -> Any:
+    """Run a program on arrays that have the layouts for which it was planned: with others its
+    workers would read memory that has other values."""
+    defined = pool._programs.get(program_id)
+    slots = [] if defined is None else [defined.program.slots[i] for i in defined.program.inputs]
+    for slot, array in zip(slots, inputs, strict=True) if slots else ():
+        layout, _ = pool._registry.known.get(array, (slot.layout, slot.dtype))
+        assert layout == slot.layout, f"{layout} for a program that is planned for {slot.layout}"
+    return _run(pool, program_id, inputs, *args, **kw)
+
+
+Pool.run = _checked_run  # type: ignore[method-assign]
 
 
 # Examples leave much behind and little of it in cycles: to look for these after every 700 objects,

@@ -214,6 +214,36 @@ def test_every_worker_reads_what_a_variable_was_assigned(kind: str, own: Rule | 
             np.testing.assert_array_equal(kept[0], np.ones((6, 4)))
 
 
+@pytest.mark.parametrize("is_converted", [False, True])
+@pytest.mark.parametrize("limit", [None, 1 << 30])
+def test_a_program_overwrites_a_copy_of_a_value_with_other_references(
+    limit: int | None, is_converted: bool
+) -> None:
+    """Each worker reads its part of the copy, which has the layout that the program was planned
+    for, also where one copy for all workers could take the place of one for each."""
+    with mm.init(2, launcher="threads", device="cpu", memory_limit=limit):
+        for shape in ((7,), (7, 27), (60, 4), (700, 3)):
+            dtype = "float32" if is_converted else "float64"
+            w = mm.variable("w", mm.random.uniform(shape=shape, dtype=dtype))
+            w.convert(mm.float64)
+            values = np.random.default_rng(0).normal(size=shape)
+            w.assign(values)
+
+            @mm.compile
+            def step(x: Any, w: Any = w) -> Any:
+                read = x @ w
+                w.assign(w * 2)
+                return read
+
+            x = mm.asarray(np.eye(shape[0]), layout=mm.Layout.split(0))
+            kept = []
+            for i in range(3):
+                kept.append(w.snapshot())
+                np.testing.assert_allclose(step(x), values * 2**i, atol=1e-12)
+            for i, former in enumerate(kept):
+                np.testing.assert_array_equal(former, values * 2**i)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", ["inline", "shared", "eager", "messages"])
 def test_random_assignments_to_variables_in_any_layout(kind: str, seed: int) -> None:

@@ -422,7 +422,7 @@ def _overwrite(
     if copied:
         copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in copied]
         for v, leaf in zip(copied, engine.evaluate(copies), strict=True):
-            v._hold(remote_array_of(leaf))
+            v._hold(_in_layout(remote_array_of(leaf), v.layout))
     with engine.pool.defer_interrupts():
         outputs, run = start()
         first = len(outputs) - len(variables)
@@ -433,6 +433,15 @@ def _overwrite(
 
 def _copied(node: Node) -> Node:
     return apply(e.ASTYPE, node, dtype=node.dtype)
+
+
+def _in_layout(data: RemoteArray, layout: Layout) -> RemoteArray:
+    """Return an array in exactly this layout, for a program that is planned for it: an expression
+    may have one copy for all workers of a host in place of one for each."""
+    if data.layout == layout:
+        return data
+    number = data.pool.put(data.fetch(), layout)
+    return RemoteArray(data.pool, number, data.shape, data.dtype, layout)
 
 
 def _restored(
