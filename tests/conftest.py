@@ -23,6 +23,7 @@ from magmath.engine import session
 from magmath.engine.programs import program_table
 from magmath.kernels import free_processors
 from magmath.kernels.linalg import lapack_candidates
+from magmath.passes import unused_buffers
 from magmath.runtime.pool import Pool
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
@@ -59,6 +60,8 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 lapack_candidates.MIN_FLOPS = math.inf  # type: ignore[misc]
 
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
+
+unused_buffers.MIN_BYTES = 0  # type: ignore[misc]  # the arrays of tests are small
 
 compiler_process.NICENESS = 0  # compilation must not wait for the other tests
 

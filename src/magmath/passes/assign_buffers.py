@@ -21,6 +21,7 @@ from magmath.graph import Graph, Node, users_of
 from magmath.graph.placed_nodes import layout_of
 from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_slice_view, is_view
 from magmath.passes.schedule import ExecutionOrder
+from magmath.passes.unused_buffers import UnusedBuffers, have_equal_memory
 
 
 @final
@@ -258,7 +259,7 @@ def _rewritten(node: Node) -> Node | None:
     if operation.can_overwrite_operand or operation.overwrites_first or operation.grows_operand:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
-        fits = operation.grows_operand or _have_equal_memory(operand, node)
+        fits = operation.grows_operand or have_equal_memory(operand, node)
         return operand if computed and fits else None
     if _is_accumulation(node):
         onto = node.inputs[-2]
@@ -266,9 +267,10 @@ def _rewritten(node: Node) -> Node | None:
     return None
 
 
-def _have_equal_memory(x: Node, y: Node) -> bool:
-    """Return True for nodes whose values need the same memory."""
-    return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
+def _divided(buffers: BufferAssignment) -> set[Node]:
+    """Return the nodes in whose buffers others with another shape or type are stored."""
+    pairs = [(node, buffers.root(node)) for node in buffers.alias]
+    return {root for node, root in pairs if not have_equal_memory(node, root)}
 
 
 def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment) -> None:
@@ -281,7 +283,10 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssig
     roots = set(graph.roots)
     with_own_buffer = outputs_with_own_buffer(graph, buffers)
     last = _last_uses(graph, schedule, buffers, position)
-    for node in schedule.order:
+    unused = UnusedBuffers(buffers.root, {*roots, *buffers.peer_readable, *_divided(buffers)}, last)
+    for i, node in enumerate(schedule.order):
+        if i:
+            unused.add(schedule.order[i - 1], i - 1)
         fixed = (
             node in buffers.alias
             or node in buffers.peer_readable
@@ -289,6 +294,8 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssig
         )
         read_later = {x for x in map(buffers.root, node.inputs) if last[x] > position[node]}
         operand = None if fixed else _reusable_operand(node, buffers, roots, read_later)
+        if operand is None and not fixed and node not in with_own_buffer:
+            operand = unused.take(node)
         if operand is None:
             continue
         root = buffers.root(operand)
@@ -320,7 +327,7 @@ def _reusable_operand(
             continue
         if root in read_later:
             continue
-        if all(_have_equal_memory(v, node) for v in (root, *inside)):
+        if all(have_equal_memory(v, node) for v in (root, *inside)):
             return x
     return None
 

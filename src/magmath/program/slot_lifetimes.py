@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from magmath.codegen.emit import IndexMap, PartUpdate
 from magmath.ops import OPERATIONS
+from magmath.ops.joinable_loops import can_join_loops
 from magmath.program.instructions import Barrier, Call, Instruction, Slot
 
 
@@ -61,7 +61,4 @@ def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
 
 
 def _can_join_loops(instruction: Instruction) -> bool:
-    if not isinstance(instruction, Call):
-        return False
-    operation = OPERATIONS[instruction.operation]
-    return operation.is_elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
+    return isinstance(instruction, Call) and can_join_loops(OPERATIONS[instruction.operation])
