@@ -325,6 +325,24 @@ def test_a_real_parameter_has_no_complex_gradient() -> None:
     np.testing.assert_allclose(z.numpy(), [0.9 + 1j, 1.8])
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_variables_of_integers_are_not_updated(name: str, dtype: str) -> None:
+    """Steps, and learning rates, would be truncated."""
+    with current("inline"):
+        v, optimizer = mm.variable("v", [1, 1], dtype=dtype), OPTIMIZERS[name]()
+        update = {v: mm.asarray([4.0, 4.0])}
+        for form, step in (
+            ("update", lambda: optimizer.update(update)),
+            ("update", mm.compile(lambda: optimizer.update(update))),
+            ("minimize", lambda: optimizer.minimize(mm.sum(v * 1.5), [v])),
+        ):
+            with pytest.raises(DTypeError, match=f"^{form}: variable v is {dtype}, steps need flo"):
+                step()
+        assert optimizer.steps == 0
+        assert v.tolist() == [1, 1]
+
+
 # clipping -------------------------------------------------------------------------------------
 
 CLIPS: dict[str, tuple[dict[str, float], Callable[[Any], object]]] = {

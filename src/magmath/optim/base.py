@@ -340,7 +340,8 @@ class Optimizer(metaclass=KeywordHints):
         within a compiled function the step is part of its program. With a loss scale the step is
         skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
         and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
-        variable, OptionError without any gradient, StateError for a variable that is frozen.
+        variable, DTypeError for a variable of integers, OptionError without any gradient,
+        StateError for a variable that is frozen.
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
@@ -449,8 +450,8 @@ class Optimizer(metaclass=KeywordHints):
         one message. The optimizer continues from its state, whether the expression is the same
         object or a new one.
 
-        Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
-        (not with `check_finite=False`).
+        Raises ShapeError if the expression is not 0-d, DTypeError for a variable of integers,
+        NonFiniteLoss if the expression becomes nan or infinite (not with `check_finite=False`).
         """
         if not checked_variables("minimize", variables):
             raise OptionError(
