@@ -195,12 +195,13 @@ class Optimizer(metaclass=KeywordHints):
 
     @abstractmethod
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         """Return the next values of the parameter and its states.
 
         They have one type, float32 at least; `rate` is a 0-d node of that type. `count`, the step
-        number, is 0-d float64: powers with it as the exponent are not exact enough in float32.
+        number if the rule `has_step_count`, otherwise None, combines with them as a Python number
+        does: powers with it as the exponent are not exact enough in float32.
         """
 
     def next_values(
@@ -239,7 +240,7 @@ class Optimizer(metaclass=KeywordHints):
         dtype = compute_dtype(value.dtype)
         if master is not None:
             value = unrounded(value, master)
-        number = None if count is None else e.astype(count, float64)
+        number = None if count is None else e.WeakScalar(e.astype(count, float64))
         descent, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
         if self.weight_decay and not self.decays_in_rule:
             descent = descent + self.weight_decay * value
@@ -251,7 +252,7 @@ class Optimizer(metaclass=KeywordHints):
         return ParameterNodes(value, states, count, parameter.group)
 
     def _results_of_rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         """Return what the rule returns. Raises OptionError unless it returns all states and no
         others, ShapeError for a value or a state of another shape."""
