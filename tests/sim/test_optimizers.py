@@ -20,6 +20,7 @@ from arrays import programs
 from engines import current
 from executors import only, use_native_code
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, StateError
+from magmath.ops.elementwise import call, sqrt
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -323,6 +324,24 @@ def test_a_real_parameter_has_no_complex_gradient() -> None:
     z = mm.variable("z", np.array([1.0 + 1j, 2.0]))
     optimizer.update({z: mm.asarray([1.0, 2.0])})
     np.testing.assert_allclose(z.numpy(), [0.9 + 1j, 1.8])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_variables_of_integers_are_not_updated(name: str, dtype: str) -> None:
+    """Steps, and learning rates, would be truncated."""
+    with current("inline"):
+        v, optimizer = mm.variable("v", [1, 1], dtype=dtype), OPTIMIZERS[name]()
+        update = {v: mm.asarray([4.0, 4.0])}
+        for form, step in (
+            ("update", lambda: optimizer.update(update)),
+            ("update", mm.compile(lambda: optimizer.update(update))),
+            ("minimize", lambda: optimizer.minimize(mm.sum(v * 1.5), [v])),
+        ):
+            with pytest.raises(DTypeError, match=f"^{form}: variable v is {dtype}, steps need flo"):
+                step()
+        assert optimizer.steps == 0
+        assert v.tolist() == [1, 1]
 
 
 # clipping -------------------------------------------------------------------------------------
@@ -824,6 +843,52 @@ def test_rates_compile_nothing() -> None:
         loop.optimizer.learning_rate = 0.03
         loop.run("compiled")
         assert programs(pool) == before
+
+
+@dataclass(eq=False, repr=False)
+class OwnAdam(Optimizer):
+    """Adam in PyTorch's order of operations, with Python's operators."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("m", "v")
+
+    @property
+    def has_step_count(self) -> bool:
+        return True
+
+    def rule(self, value: Any, gradient: Any, state: Any, rate: Any, count: Any) -> Any:
+        m = self.beta1 * state["m"] + (1 - self.beta1) * gradient
+        v = self.beta2 * state["v"] + (1 - self.beta2) * gradient * gradient
+        factor = sqrt(1 - self.beta2**count) / (1 - call("power", self.beta1, count))
+        root = sqrt(v) + 1e-8 * (1 - self.beta2**count) ** 0.5
+        return value - rate * factor * m / root, {"m": m, "v": v}
+
+
+@pytest.mark.parametrize("way", ["minimize", "update", "compiled"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_step_count_of_a_rule_combines_with_every_type(dtype: str, way: str) -> None:
+    for first in ([1.0, -2.0, 0.5], 0.5):
+        with current("inline"):
+            values = []
+            for optimizer in (OwnAdam(0.1), Adam(0.1)):
+                v = mm.variable("v", first, dtype=dtype)
+
+                def update(v: Any = v, optimizer: Any = optimizer) -> None:
+                    optimizer.update({v: mm.grad(mm.sum(v * v), v)})
+
+                def minimize(v: Any = v, optimizer: Any = optimizer) -> None:
+                    optimizer.minimize(mm.sum(v * v), [v])
+
+                ways = {"minimize": minimize, "update": update, "compiled": mm.compile(update)}
+                for _ in range(6):
+                    ways[way]()
+                values.append(mm.astype(v, mm.float64).numpy())
+            limit = {"float64": 1e-12, "float32": 2e-6}.get(dtype, 1e-2)
+            np.testing.assert_allclose(*values, rtol=limit)
 
 
 def sum_of(x: Any) -> Any:

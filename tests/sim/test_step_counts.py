@@ -16,7 +16,7 @@ from engines import current
 from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.errors import OptionError, TracingError
 from magmath.ops import counted_loops
-from magmath.optim import schedules
+from magmath.optim import Optimizer, schedules
 from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.run_handle import RunHandle
 from magmath.train import Callback
@@ -297,6 +297,36 @@ def test_a_compiled_step_takes_the_kind_of_rate_that_is_assigned(
             )
             assert result(last) == result(new)
             assert result(last) == result(new)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS_OF_PARTS.keys() - {"python", "cond"}))
+def test_an_optimizer_of_a_traced_function_is_made_outside(form: str) -> None:
+    """One that is made in it would continue, in the next run, from the states of the last one."""
+    with current("inline"):
+        v = mm.variable("v", np.ones(3))
+        for kind in (mm.optim.GradientDescent, mm.optim.Adam):
+            with pytest.raises(TracingError, match=r"update: the optimizer was made in .* outside"):
+                FORMS_OF_PARTS[form](lambda kind=kind: kind(0.1).update({v: 2 * v}))
+        assert v.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_optimizer_that_outlives_the_traced_function_may_be_made_in_it(form: str) -> None:
+    with current("inline"):
+        v = mm.variable("v", 1.0)
+        kept: dict[str, Optimizer] = {}
+
+        def update() -> None:
+            if not kept:
+                kept["optimizer"] = mm.optim.Momentum(0.1)
+            kept["optimizer"].update({v: mm.asarray(1.0)})
+
+        FORMS[form](update)
+        expected, velocity = 1.0, 0.0
+        for _ in range(STEPS):
+            velocity = 0.9 * velocity + 1.0
+            expected -= 0.1 * velocity
+        np.testing.assert_allclose(float(v), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["compile", "fori_loop", "cond", "fit"])

@@ -16,6 +16,7 @@ from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Graph, Node, set_value
 from magmath.graph.evaluation_state import set_variable_layout
+from magmath.ops.elementwise import WeakScalar, astype, call
 from magmath.ops.leaves import scalar
 from magmath.passes.pipeline import run
 
@@ -62,6 +63,27 @@ def test_numbers_are_constants_of_the_type_of_the_node(dtype: str) -> None:
         for node in (x + 1, 1 - x, x * 3):
             (number,) = [part for part in node.inputs if part is not x]
             assert (number.name, number.dtype, node.dtype) == ("constant", x.dtype, x.dtype)
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_weak_scalars_take_the_type_of_the_node(name: str, dtype: str) -> None:
+    """As Python's numbers do; among themselves and with numbers they stay float64."""
+    act = BINARY[name]
+    with current("inline"):
+        x, weak = mm.asarray([0.5, 2.0], dtype=dtype).node, WeakScalar(scalar(0.1, mm.float64))
+        for mixed, expected in (
+            (act(x, weak), act(x, 0.1)), (act(weak, x), act(0.1, x)),
+            (call(name, weak, x), act(0.1, x)),
+        ):  # fmt: skip
+            assert mixed.dtype is x.dtype
+            np.testing.assert_array_equal(value(mixed), value(expected))
+        for among, number in (
+            (act(weak, weak), act(0.1, 0.1)), (act(weak, 3), act(0.1, 3)), (act(3, weak), act(3, 0.1)),
+        ):  # fmt: skip
+            assert isinstance(among, WeakScalar)
+            assert float(value(astype(among, mm.float64))) == pytest.approx(number, rel=1e-15)
+        assert call("less", weak, 3.0).dtype.name == "bool"
 
 
 def test_the_user_line_is_that_of_the_node() -> None:

@@ -51,7 +51,7 @@ def keyword_hints(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            complete(error, hinting, kwargs)
+            complete(error, hinting, kwargs, _constructor(hinting, args))
             raise
 
     del hinting.__wrapped__
@@ -75,7 +75,7 @@ def takes_options_of(source: Callable[..., Any]) -> Callable[[F], F]:
             for keyword in kwargs:
                 if keyword not in known:
                     error = TypeError(f"{name}() got an unexpected keyword argument {keyword!r}")
-                    complete(error, checked, kwargs)
+                    complete(error, checked, kwargs, _constructor(checked, args))
                     raise error
             return function(*args, **kwargs)
 
@@ -86,9 +86,23 @@ def takes_options_of(source: Callable[..., Any]) -> Callable[[F], F]:
     return with_options
 
 
-def complete(error: TypeError, called: Callable[..., Any], keywords: dict[str, Any]) -> None:
+def _constructor(function: Callable[..., Any], args: tuple[Any, ...]) -> type | None:
+    """Return the class whose method the function is, as a call with these arguments shows."""
+    owner = type(args[0]) if args else None
+    return owner if getattr(owner, function.__name__, None) is function else None
+
+
+def complete(
+    error: TypeError,
+    called: Callable[..., Any],
+    keywords: dict[str, Any],
+    constructor: type | None = None,
+) -> None:
     """Complete the message of an error about an unknown argument of `called`, or about the number
-    of those by position, if it is one."""
+    of those by position, if it is one.
+
+    constructor  the class of a method, whose constructor may take the argument
+    """
     wrong_number = _WRONG_NUMBER.search(str(error))
     if wrong_number is not None:
         _name_positions(error, called, wrong_number["missing"])
@@ -103,6 +117,8 @@ def complete(error: TypeError, called: Callable[..., Any], keywords: dict[str, A
     applicable = [x for x in KEYWORDS.get(name, ()) if x in parameters or " " in x]
     if applicable:
         hint = f"write {applicable[0]}=…" if applicable[0] in parameters else applicable[0]
+    elif constructor is not None and name in signature(constructor).parameters:
+        hint = f"give it to the constructor: {constructor.__name__}(…, {name}=…)"
     elif name not in KEYWORDS and (close := get_close_matches(name, parameters, n=1, cutoff=0.8)):
         hint = f"did you mean {close[0]}=…?"
     else:

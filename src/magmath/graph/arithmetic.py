@@ -31,7 +31,7 @@ def define_operators(build: Build) -> None:
 
 
 class Arithmetic:
-    """The arithmetic operators of a node, the only class that derives from this one."""
+    """The arithmetic operators of nodes and of weak scalars."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy arrays are not operands; NumPy scalars are numbers

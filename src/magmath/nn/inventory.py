@@ -99,6 +99,8 @@ class Inventory(Generic[CompositeType]):
         self._generation = _generation
         self.variables_made = variables_made()
         """The number of variables of all modules when these parts were known to be all."""
+        self.has_states = False
+        """True if the modules have made their states of known shapes."""
         self._visit(root, "")
         self._former = {}
         self._add_aliases()

@@ -159,6 +159,10 @@ class Module(metaclass=KeywordHints):
                     CALLS.materialized.append(Materialization(self, name, part, part.is_made))
                 setattr(self, name, part.make(shape, dtype))
 
+    def _make_states(self) -> None:
+        """Make the variables of known shapes that need a pool, which may not exist yet when the
+        module is made. It is called before the variables are listed."""
+
     def _current_inventory(self) -> Inventory[Module]:
         """Return the parts, whether or not all are built."""
         inventory = self._inventory
@@ -185,6 +189,11 @@ class Module(metaclass=KeywordHints):
                  now
         """
         inventory = self._current_inventory()
+        if not inventory.has_states:
+            for module in inventory.modules.values():
+                module._make_states()
+            inventory = self._current_inventory()
+            inventory.has_states = True
         if inventory.deferred:
             raise missing_variable_error(
                 operation, inventory, next(iter(inventory.deferred)), called

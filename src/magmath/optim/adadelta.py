@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from magmath.graph import Node
 from magmath.ops.elementwise import sqrt
@@ -29,7 +29,7 @@ class Adadelta(Optimizer):
         return ("squared_gradients", "squared_updates")
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         squares = self.decay * state["squared_gradients"] + (1 - self.decay) * (gradient * gradient)
         scale = sqrt(state["squared_updates"] + self.epsilon) / sqrt(squares + self.epsilon)

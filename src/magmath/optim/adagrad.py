@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from magmath.graph import Node
-from magmath.ops.elementwise import astype, sqrt
+from magmath.ops.elementwise import sqrt
 from magmath.optim.base import Optimizer, State
 from magmath.optim.rates import LearningRate
 
@@ -33,9 +33,9 @@ class Adagrad(Optimizer):
         return self.learning_rate_decay != 0
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         squares = state["squares"] + gradient * gradient
         if count is not None:
-            rate = rate / astype(1 + (count - 1) * self.learning_rate_decay, rate.dtype)
+            rate = rate / (1 + (count - 1) * self.learning_rate_decay)
         return value - rate * (gradient / (sqrt(squares) + self.epsilon)), {"squares": squares}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from magmath.graph import Node
-from magmath.ops.elementwise import astype, call, sqrt
+from magmath.ops.elementwise import call, sqrt
 from magmath.optim.base import Optimizer, State
 from magmath.optim.rates import LearningRate
 
@@ -30,18 +30,16 @@ class _Moments(Optimizer):
         return True
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
-        assert count is not None
         beta1, beta2 = self.beta1, self.beta2
         first = beta1 * state["first"] + (1 - beta1) * gradient
         second = beta2 * state["second"] + (1 - beta2) * (gradient * gradient)
         following, square = {"first": first, "second": second}, second
         if self.amsgrad:
             square = following["largest"] = call("maximum", state["largest"], second)
-        of_first, of_second = [astype(1 - beta**count, value.dtype) for beta in (beta1, beta2)]
-        root = sqrt(square / of_second) + self.epsilon
-        return value - rate / of_first * (first / root), following
+        root = sqrt(square / (1 - beta2**count)) + self.epsilon
+        return value - rate / (1 - beta1**count) * (first / root), following
 
 
 @final
@@ -68,7 +66,7 @@ class AdamW(_Moments):
     decays_in_rule: ClassVar[bool] = True
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         value = value - rate * self.weight_decay * value
         return super().rule(value, gradient, state, rate, count)

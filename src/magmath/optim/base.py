@@ -195,12 +195,13 @@ class Optimizer(metaclass=KeywordHints):
 
     @abstractmethod
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         """Return the next values of the parameter and its states.
 
         They have one type, float32 at least; `rate` is a 0-d node of that type. `count`, the step
-        number, is 0-d float64: powers with it as the exponent are not exact enough in float32.
+        number if the rule `has_step_count`, otherwise None, combines with them as a Python number
+        does: powers with it as the exponent are not exact enough in float32.
         """
 
     def next_values(
@@ -239,7 +240,7 @@ class Optimizer(metaclass=KeywordHints):
         dtype = compute_dtype(value.dtype)
         if master is not None:
             value = unrounded(value, master)
-        number = None if count is None else e.astype(count, float64)
+        number = None if count is None else e.WeakScalar(e.astype(count, float64))
         descent, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
         if self.weight_decay and not self.decays_in_rule:
             descent = descent + self.weight_decay * value
@@ -251,7 +252,7 @@ class Optimizer(metaclass=KeywordHints):
         return ParameterNodes(value, states, count, parameter.group)
 
     def _results_of_rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         """Return what the rule returns. Raises OptionError unless it returns all states and no
         others, ShapeError for a value or a state of another shape."""
@@ -340,7 +341,8 @@ class Optimizer(metaclass=KeywordHints):
         within a compiled function the step is part of its program. With a loss scale the step is
         skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
         and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
-        variable, OptionError without any gradient, StateError for a variable that is frozen.
+        variable, DTypeError for a variable of integers, OptionError without any gradient,
+        StateError for a variable that is frozen.
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
@@ -449,8 +451,8 @@ class Optimizer(metaclass=KeywordHints):
         one message. The optimizer continues from its state, whether the expression is the same
         object or a new one.
 
-        Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
-        (not with `check_finite=False`).
+        Raises ShapeError if the expression is not 0-d, DTypeError for a variable of integers,
+        NonFiniteLoss if the expression becomes nan or infinite (not with `check_finite=False`).
         """
         if not checked_variables("minimize", variables):
             raise OptionError(

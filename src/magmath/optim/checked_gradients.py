@@ -14,9 +14,9 @@ from magmath.errors import DTypeError, OptionError, ShapeError
 def checked_gradients(gradients: Any) -> dict[Variable, Array]:
     """Return the gradients of an update as arrays, by the variables.
 
-    Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
-    gradients of real variables, ShapeError for other shapes than those of the variables,
-    OptionError if it is empty, StateError for a variable that is frozen.
+    Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for variables
+    of integers and for complex gradients of real ones, ShapeError for other shapes than those of
+    the variables, OptionError if it is empty, StateError for a variable that is frozen.
     """
     if not isinstance(gradients, Mapping):
         remedy = "write optimizer.update(dict(zip(variables, gradients)))"

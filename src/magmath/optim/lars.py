@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from magmath.graph import Node
 from magmath.ops.elementwise import call, sqrt, where
@@ -38,7 +38,7 @@ class LARS(Optimizer):
         return ("velocity",)
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         length, gradient_length = _norm(value), _norm(gradient)
         whole, zero = gradient_length + self.weight_decay * length, constant(0, value.dtype)

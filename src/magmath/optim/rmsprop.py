@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from magmath.graph import Node
 from magmath.ops.elementwise import call, sqrt
@@ -34,7 +34,7 @@ class RMSprop(Optimizer):
         return (*means, "velocity") if self.momentum else means
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         squares = self.decay * state["squares"] + (1 - self.decay) * (gradient * gradient)
         following, spread = {"squares": squares}, squares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from magmath.graph import Node
 from magmath.optim.base import Optimizer, State
@@ -20,7 +20,7 @@ class GradientDescent(Optimizer):
         return ()
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         return value - rate * gradient, {}
 
@@ -42,7 +42,7 @@ class Momentum(Optimizer):
         return ("velocity",)
 
     def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Any
     ) -> tuple[Node, State]:
         velocity = self.momentum * state["velocity"] + gradient
         direction = gradient + self.momentum * velocity if self.nesterov else velocity

@@ -74,12 +74,19 @@ def _source(optimizer: CountingOptimizer, index: int, before: int, *, counts: bo
     before   the number of steps that the workers count in the run before this one
     counts   the function of the first rate, which is called first, also counts the steps of the
              run, unless it fails; otherwise the workers count them
+
+    The function raises TracingError if the optimizer no longer exists: its states would continue
+    from one run to the next, while the code says that each run begins with new ones.
     """
     owner = ref(optimizer)  # programs of its updates refer to this function
 
     def source(steps: int) -> float:
         optimizer = owner()
-        assert optimizer is not None
+        if optimizer is None:
+            raise TracingError(
+                "update: the optimizer was made in a compiled function, or in the body of a loop, "
+                "which is traced once and runs many times; make the optimizer outside of it"
+            )
         if counts and index == 0:
             optimizer.step_count.reserve(steps)
         rate = optimizer.learning_rates[index]

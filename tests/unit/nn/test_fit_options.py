@@ -39,3 +39,13 @@ def test_other_names_are_refused_with_the_list(own: str) -> None:
     x, y = np.zeros((4, 3), dtype=np.float32), np.zeros(4, dtype=np.int64)
     with pytest.raises(TypeError, match=r"fit\(\) got an unexpected keyword.*epochs"):
         fit(x, y, epoch=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["module", "loss", "optimizer", "strategy", "precision", "seed"])
+def test_arguments_of_the_constructor_are_named_as_such(name: str) -> None:
+    trainer = mm.train.Trainer(mm.nn.Dense(2))
+    with pytest.raises(TypeError, match=rf"{name!r}; give it to the constructor: Trainer.*{name}="):
+        trainer.fit(np.zeros((4, 3)), np.zeros(4), **{name: None})  # type: ignore[misc]
+    assert name in signature(mm.train.Trainer).parameters
+    with pytest.raises(TypeError, match=r"'beta1'; give it to the constructor: Adam\(…, beta1=…\)"):
+        mm.optim.Adam().minimize(mm.asarray(1.0), [], beta1=0.5)  # type: ignore[call-arg]

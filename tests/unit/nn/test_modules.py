@@ -280,6 +280,32 @@ def test_random_states_are_saved_and_go_on() -> None:
     np.testing.assert_array_equal(first != 0, kept)
 
 
+@pytest.mark.parametrize("kind", ["layer", "module", "built"])
+def test_random_states_are_saved_before_the_first_call(kind: str) -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            self.scale, self.drops = nn.Parameter(1.0), [nn.Dropout(0.5, seed=3)]
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.scale * self.drops[0](x)
+
+    make: Any = {
+        "layer": lambda: nn.Dropout(0.5, seed=3),
+        "module": Noisy,
+        "built": lambda: nn.Sequential(nn.Dense(2), nn.Dropout(0.5, seed=3)).build((4, 5)),
+    }[kind]
+    x, layer, fresh = mm.ones((4, 5)), make(), make()
+    state = layer.state_dict()
+    path = {"layer": "rng", "module": "drops.0.rng", "built": "1.rng"}[kind]
+    assert path in state
+    assert [name for name, _ in layer.named_buffers()] == [path]
+    first = layer(x).numpy()
+    fresh.load_state_dict(layer.state_dict())  # of a module that was called
+    np.testing.assert_array_equal(fresh(x).numpy(), layer(x).numpy())
+    layer.load_state_dict(state)
+    np.testing.assert_array_equal(layer(x).numpy(), first)
+
+
 def test_initial_values_take_no_number_of_the_sequence() -> None:
     """So it does not matter whether a layer is built before, or by the first call."""
     draws = []

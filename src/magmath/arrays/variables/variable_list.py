@@ -8,7 +8,7 @@ from typing import Any
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.traces import tracing
-from magmath.errors import StateError
+from magmath.errors import DTypeError, StateError
 
 TRAINABLE_FLAGS = object()
 """Represents the trainable flags of all parameters, as state that compiled functions depend on."""
@@ -46,9 +46,15 @@ def depend_on_trainable_flags() -> None:
 
 
 def check_trainable(operation: str, variables: Iterable[Variable]) -> None:
-    """Raise StateError if one of the variables that a step would update is frozen."""
+    """Raise an error if a step cannot update one of the variables: StateError if it is frozen,
+    DTypeError if it is of integers or truth values."""
     depend_on_trainable_flags()
     for v in variables:
+        if not (v.dtype.is_floating or v.dtype.kind == "complex"):
+            raise DTypeError(
+                f"{operation}: variable {v.name} is {v.dtype}, steps need floating point; give the "
+                f"variable a floating-point type, or leave it out and assign its values"
+            )
         if not v.trainable:
             raise StateError(
                 f"{operation}: parameter {v.name} is frozen; give the parameters that are not, "

@@ -36,8 +36,11 @@ class Dropout(Module):
 
     def __call__(self, x: Array) -> Array:
         """(…) → (…)."""
-        if self.seed is not None and self.rng is None:
-            self.rng = RngState(self.seed)
+        self._make_states()
         return dropout(
             x, self.rate, training=self.training, rng=self.rng, per_channel=self.per_channel
         )
+
+    def _make_states(self) -> None:
+        if self.seed is not None and self.rng is None:
+            self.rng = RngState(self.seed)

@@ -4,7 +4,6 @@ from magmath.ops.elementwise.identities import ARGUMENT, STOP_GRADIENT
 from magmath.ops.elementwise.node_functions import (
     OPERATIONS,
     add,
-    apply_to_numbers,
     astype,
     call,
     conj,
@@ -19,6 +18,7 @@ from magmath.ops.elementwise.node_functions import (
 from magmath.ops.elementwise.selection import WHERE
 from magmath.ops.elementwise.tables import BINARY, FLOATING, LOGICAL, OF_BOOLS, PARTS, ROWS, UNARY
 from magmath.ops.elementwise.type_conversion import ASTYPE, check_imaginary_part
+from magmath.ops.elementwise.weak_scalar import WeakScalar
 
 OPERATIONS.update(
     {record.name: record for record in (*ROWS, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)}
@@ -36,8 +36,8 @@ __all__ = [
     "STOP_GRADIENT",
     "UNARY",
     "WHERE",
+    "WeakScalar",
     "add",
-    "apply_to_numbers",
     "astype",
     "call",
     "check_imaginary_part",

@@ -16,7 +16,7 @@ from magmath.core.dtypes import DType
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.elementwise import apply_to_numbers, call, where
+from magmath.ops.elementwise import call, where
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.along_axis import scatter_along
 from magmath.ops.kernel_binding import by_reference
@@ -53,7 +53,7 @@ def interpolated(below: Any, above: Any, weight: Any, lib: Any) -> Any:
 _NODE_FUNCTIONS: Final = SimpleNamespace(
     where=where,
     **{name: partial(call, name) for name in ("isinf", "logical_and", "logical_or")},
-    equal=partial(apply_to_numbers, "equal"),
+    equal=partial(call, "equal"),
 )
 
 
