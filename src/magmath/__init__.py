@@ -132,8 +132,8 @@ _NAMES = {
     "magmath.api.window_functions": "bartlett blackman hamming hanning kaiser",
     "numpy": (
         "base_repr binary_repr errstate format_float_positional format_float_scientific "
-        "get_printoptions geterr index_exp ndindex printoptions s_ set_printoptions seterr "
-        "complexfloating floating generic inexact integer iterable number signedinteger "
+        "get_printoptions geterr index_exp ndenumerate ndindex printoptions s_ set_printoptions "
+        "seterr complexfloating floating generic inexact integer iterable number signedinteger "
         "unsignedinteger True_ False_"
     ),
 }
@@ -405,8 +405,8 @@ if TYPE_CHECKING:
         format_float_positional as format_float_positional,
         format_float_scientific as format_float_scientific, generic as generic,
         get_printoptions as get_printoptions, geterr as geterr, index_exp as index_exp,
-        inexact as inexact, integer as integer, iterable as iterable, ndindex as ndindex,
-        number as number,
+        inexact as inexact, integer as integer, iterable as iterable, ndenumerate as ndenumerate,
+        ndindex as ndindex, number as number,
         printoptions as printoptions, s_ as s_, set_printoptions as set_printoptions,
         seterr as seterr, signedinteger as signedinteger, unsignedinteger as unsignedinteger,
     )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ import magmath as mm
 import operation_bodies as bodies
 from engines import current, engine_of
 from executors import only, use_native_code
-from magmath.errors import LinAlgError
+from magmath.engine.programs import program_table
+from magmath.errors import LinAlgError, MemoryLimitError
 from magmath.graph import Graph, apply
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.redistribute import redistribute
-from magmath.runtime import queue_limit
+from magmath.runtime import Pool, queue_limit
 from operation_table import ROWS, Case, cases
 
 LINE = ("script.py", 7)
@@ -214,3 +216,95 @@ def test_a_failure_that_is_known_when_the_next_command_is_sent_is_raised_once(
                 with pytest.raises(LinAlgError):
                     (-failed).numpy()
             assert float(mm.sum(good)) == 90_000
+
+
+# arrays that do not fit into memory ---------------------------------------------------------------
+
+
+@pytest.fixture(params=["threads", "mpiexec"])
+def limited(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    """A pool with 10 MB for each worker."""
+    options = {"launcher": request.param, "device": "cpu", "memory_limit": 10_000_000}
+    session = mm.init(workers=2, **options)
+    yield session.pool
+    mm.shutdown()  # raises what was not raised
+
+
+@pytest.fixture
+def unchecked(limited: Pool, monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """The same, where only the workers know the limit, as for temporary memory."""
+    limited.memory_bound = None
+    return limited
+
+
+LINE_HERE = r"needs 12 MB.*test_failures\.py:\d+"
+
+
+def too_large() -> mm.Array:
+    return mm.asarray(np.ones(3_000_000), dtype="float64")
+
+
+def works() -> bool:
+    """Whether statements work that use other arrays."""
+    return float(mm.ones(10)[0] + 0) == 1 and float(mm.sum(mm.arange(10_000.0) * 0 + 1)) == 10_000
+
+
+@pytest.mark.parametrize("held", [0, 800_000])
+def test_an_array_that_does_not_fit_is_refused_at_its_line(limited: Pool, held: int) -> None:
+    kept = mm.ones(held, dtype="float64")
+    mm.evaluate(kept)
+    for _ in range(2):
+        with pytest.raises(MemoryLimitError, match=LINE_HERE):
+            too_large()
+        assert works()
+        mm.evaluate(mm.asarray(np.ones(500_000), dtype="float64"))  # fits
+    assert float(mm.sum(kept)) == held
+
+
+def test_a_failed_transfer_is_raised_by_uses_of_the_array_only(unchecked: Pool) -> None:
+    for waits in (False, True):
+        large = too_large()
+        sums = large[:3_000] + 1
+        mm.evaluate(large[:2_000] * 2)
+        if waits:
+            unchecked.stats()
+        for x in (large, sums, mm.copy(large), large[5:6] * 2):
+            assert works()
+            for _ in range(2):
+                with pytest.raises(MemoryLimitError, match=LINE_HERE):
+                    x.numpy()
+    unchecked.finish()
+
+
+def test_the_end_reports_a_failed_transfer_of_an_array_in_use(unchecked: Pool) -> None:
+    large = too_large()
+    unchecked.stats()
+    with pytest.raises(MemoryLimitError, match=LINE_HERE):
+        unchecked.finish()
+    unchecked.finish()
+    del large
+
+
+def test_the_end_does_not_report_a_failed_transfer_of_a_released_array(unchecked: Pool) -> None:
+    too_large()
+    unchecked.finish()
+    assert works()
+
+
+@pytest.mark.parametrize("command", ["read", "define", "run"])
+def test_each_failed_command_is_reported_once(
+    limited: Pool, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(program_table, "check_memory", lambda *_: None)  # the workers refuse
+    np.save(tmp_path / "x.npy", np.ones(3_000_000))
+    line = mm.ones(1_000_000, dtype="float64")
+    failing = {
+        "read": lambda: mm.load(str(tmp_path / "x.npy")),
+        "define": lambda: float(mm.sum(mm.sort(mm.cumsum(line) * line))),
+        "run": lambda: np.asarray(mm.ones(3_000_000, dtype="float64") * 2),
+    }[command]
+    for _ in range(2):
+        with pytest.raises(MemoryLimitError):
+            failing()
+        assert works()
+        assert works()

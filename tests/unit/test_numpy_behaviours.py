@@ -885,12 +885,42 @@ def test_random_numbers_are_stored() -> None:
         (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number.* f'{x\[0, 0\]:\.2f}'"),
         (lambda x: f"{x[0]:.2f}", r"this array has shape \(3,\).* f'{x\[0\]:\.2f}' does for"),
         (lambda _: mm.genfromtxt(["a b", "1 2"], names=True), r"records.* skip_header=1"),
-        (lambda x: mm.r_["0,2", x, x], r"r_: takes arrays.* mm\.stack"),
+        (lambda x: mm.r_["r", x, x], r"r_: a text before the arrays .*was 'r'"),
+        (lambda x: mm.r_["0,2,0,1", x], r"r_: a text before the arrays .*was '0,2,0,1'"),
+        (lambda x: x.resize(3, 2), r"x = x\.reshape\(shape\), or x = mm\.resize\(x, shape\)"),
+        (lambda _: mm.can_cast("foo", "int32"), r"can_cast: dtype 'foo' is not known"),
+        (lambda _: mm.can_cast("int32", "foo"), r"can_cast: dtype 'foo' is not known"),
     ],
 )
 def test_refusals_name_the_remedy(call: Any, words: str) -> None:
     with pytest.raises((AttributeError, ValueError, TypeError), match=words):
         call(mm.ones((2, 3)))
+
+
+def test_no_array_is_cast_to_types_that_numpy_alone_has() -> None:
+    assert mm.can_cast("int32", "S3") is np.can_cast(np.float64, "S3") is False
+
+
+@given(data=st.data())
+def test_arrays_are_joined_as_a_text_says(data: st.DataObject) -> None:
+    numbers = st.integers(-4, 3)
+    text = ",".join(map(str, data.draw(st.lists(numbers, min_size=1, max_size=3))))
+    shapes = st.sampled_from([(2,), (1, 2), (2, 1), (1, 2, 1)])
+    entries = [np.ones(shape) for shape in data.draw(st.lists(shapes, min_size=1, max_size=2))]
+    for name in ("r_", "c_"):
+        join = getattr(np, name)
+        for extra in ((), (slice(0, 2),), (3.0,)):
+            try:
+                expected = join[(text, *entries, *extra)]
+            except ValueError:
+                continue
+            computed = getattr(mm, name)[(text, *map(mm.asarray, entries), *extra)]
+            np.testing.assert_array_equal(computed.numpy(), expected)
+
+
+def test_elements_are_enumerated_with_their_indices() -> None:
+    values = np.arange(6).reshape(2, 3)
+    assert [*mm.ndenumerate(mm.asarray(values))] == [*np.ndenumerate(values)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])

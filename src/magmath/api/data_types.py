@@ -12,7 +12,7 @@ import torch
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.core.dtypes import KINDS, DType, as_dtype, bfloat16, float64, real_dtype
+from magmath.core.dtypes import DTYPES, KINDS, DType, as_dtype, bfloat16, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.devices import check_device
@@ -67,11 +67,25 @@ def astype(
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """Return True if the promotion rules take `from_`, a type or an array, to the type `to`."""
+    """Return True if the promotion rules take `from_`, a type or an array, to the type `to`; False
+    for types of NumPy that do not exist here. Raises DTypeError for a name that is no type."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
-    except DTypeError:
+    except DTypeError as error:
+        if not all(_is_type_of_numpy(kind) for kind in (from_, to) if isinstance(kind, str)):
+            raise DTypeError(f"can_cast: {error}") from None
         return False
+
+
+def _is_type_of_numpy(name: str) -> bool:
+    """Return True for the name of a type that magmath or NumPy has."""
+    if name in DTYPES:
+        return True
+    try:
+        np.dtype(name)
+    except TypeError:
+        return False
+    return True
 
 
 def finfo(type: Any, /) -> finfo_object:

@@ -1,10 +1,11 @@
 """`mm.fft`: the `fft` extension of the array API standard 2025.12, on arrays in any layout.
 
-Transforms accept float32, float64, complex64, complex128, and integers, which become floating point
-(`promotion.floating_dtype`). `norm` determines which transform has the factor 1/n: "backward" the
-inverse transform, "forward" the other, "ortho" both, as 1/√n. An axis is truncated or padded with
-zeros at its end to the requested length. The axes of a transform may be split over the workers:
-unsplit axes are transformed in place, split axes after a redistribution.
+Transforms accept float32, float64, complex64, complex128, half types, which become float32, and
+integers, which become floating point (`promotion.floating_dtype`). `norm` determines which
+transform has the factor 1/n: "backward" the inverse transform, "forward" the other, "ortho" both,
+as 1/√n. An axis is truncated or padded with zeros at its end to the requested length. The axes of a
+transform may be split over the workers: unsplit axes are transformed in place, split axes after a
+redistribution.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.cached_functions import dispatch_cached
-from magmath.core.dtypes import as_dtype, int64
+from magmath.core.dtypes import as_dtype, bfloat16, float16, float32, int64
 from magmath.core.foreign_names import missing_in_module
 from magmath.core.missing_numpy_names import numpy_hint
 from magmath.core.promotion import get_default_dtype
@@ -74,7 +75,7 @@ Extents = Sequence[int] | None
 def fft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
-    Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
+    Raises ShapeError for an axis out of range or n < 1.
     """
     return _transform("fft", a, None if n is None else (n,), (axis,), norm, inverse=False)
 
@@ -101,9 +102,9 @@ def ifftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str | None = 
 def _transform(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool
 ) -> Array:
-    x = floating(name, x)
+    x = _operand(name, x)
     positions, extents = _axes_and_lengths(name, x, s, axes)
-    return _result(_over(_as_complex(name, x), positions, extents, norm, inverse=inverse))
+    return _result(_over(_as_complex(x), positions, extents, norm, inverse=inverse))
 
 
 def _over(
@@ -169,7 +170,7 @@ def ihfft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = Non
 def _of_real(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = False
 ) -> Array:
-    x = floating(name, x)
+    x = _operand(name, x)
     if not x.dtype.is_floating:
         raise DTypeError(
             f"{name}: takes real floating point, was given {x.dtype}"
@@ -186,7 +187,7 @@ def _of_real(
 def _to_real(
     name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = True
 ) -> Array:
-    x = floating(name, x)
+    x = _operand(name, x)
     positions, extents = _axes_and_lengths(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
@@ -194,7 +195,7 @@ def _to_real(
     if n < 1:
         raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
     other_axes, lengths = positions[-2::-1], extents[-2::-1]  # NumPy begins with the first axis
-    node = _over(_as_complex(name, x), other_axes, lengths, norm, inverse=inverse)
+    node = _over(_as_complex(x), other_axes, lengths, norm, inverse=inverse)
     node = _resized(node, positions[-1:], (n // 2 + 1,))
     node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm or "backward")
     return _result(node)
@@ -234,15 +235,14 @@ def _result(node: Node) -> Array:
     return Array(node.at_line(user_line()))
 
 
-def _as_complex(name: str, x: Array) -> Node:
-    if x.dtype.kind == "complex":
-        return x.node
-    if x.dtype not in fourier.COMPLEX_OF:
-        raise DTypeError(
-            f"{name}: takes float32, float64, complex64 and complex128, was given {x.dtype}; "
-            f"convert with mm.astype(x, …)"
-        )
-    return e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
+def _operand(name: str, value: Any) -> Array:
+    """Return an array of a type that has transforms: those of half types are of float32."""
+    x = floating(name, value)
+    return Array(e.astype(x.node, float32)) if x.dtype in (float16, bfloat16) else x
+
+
+def _as_complex(x: Array) -> Node:
+    return x.node if x.dtype.kind == "complex" else e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
 
 
 def _axes_and_lengths(

@@ -78,29 +78,51 @@ class Grid:
 
 @final
 class Joined:
-    """`r_` and `c_`: arrays, numbers and ranges joined, as rows or as columns."""
+    """`r_` and `c_`: arrays, numbers and ranges, joined along an axis.
 
-    def __init__(self, columns: bool) -> None:
-        self._columns = columns
+    ndmin    the least number of dimensions; arrays of fewer get dimensions of extent 1
+    leading  how many of these precede the dimensions of the array; negative: counted from the last
+
+    A text before the entries replaces the three, as far as it names them: "axis,ndmin,leading".
+    """
+
+    def __init__(self, axis: int, ndmin: int, leading: int) -> None:
+        self._settings = axis, ndmin, leading
 
     def __getitem__(self, key: Any) -> Array:
         entries = key if isinstance(key, tuple) else (key,)
+        axis, ndmin, leading = self._settings
         if isinstance(entries[0], str):
-            raise OptionError(
-                f"r_: takes arrays, numbers and slices, was given {entries[0]!r} first; write "
-                f"mm.stack((a, b)) for arrays joined along a new axis, mm.concat((a, b), axis) "
-                f"for another one"
-            )
+            axis, ndmin, leading = _join_settings(entries[0], self._settings)
+            entries = entries[1:]
         parts = as_arrays(
             "r_", *[_line(entry) if isinstance(entry, slice) else entry for entry in entries]
         )
-        parts = [part if part.ndim else reshape(part, (1,)) for part in parts]
-        if not self._columns:
-            return concat(parts)
-        return concat([part if part.ndim > 1 else reshape(part, (-1, 1)) for part in parts], -1)
+        return concat([_with_dimensions(part, ndmin, leading) for part in parts], axis)
+
+
+def _join_settings(text: str, settings: tuple[int, int, int]) -> tuple[int, ...]:
+    """Return the settings of a `Joined`, the first ones as the text says."""
+    try:
+        named = [int(number) for number in text.split(",")]
+    except ValueError:
+        named = []
+    if not 0 < len(named) <= len(settings):
+        raise OptionError(
+            f"r_: a text before the arrays is 'axis', 'axis,ndmin' or 'axis,ndmin,leading', was "
+            f"{text!r}; matrices are arrays of two dimensions: write r_['0,2', x]"
+        )
+    return (*named, *settings[len(named) :])
+
+
+def _with_dimensions(x: Array, ndmin: int, leading: int) -> Array:
+    """Return an array with at least `ndmin` dimensions; see `Joined`."""
+    missing = max(ndmin - x.ndim, 0)
+    before = min(leading if leading >= 0 else leading + missing + 1, missing)
+    return reshape(x, (1,) * before + x.shape + (1,) * (missing - before)) if missing else x
 
 
 mgrid: Final = Grid(sparse=False)
 ogrid: Final = Grid(sparse=True)
-r_: Final = Joined(columns=False)
-c_: Final = Joined(columns=True)
+r_: Final = Joined(axis=0, ndmin=1, leading=-1)
+c_: Final = Joined(axis=-1, ndmin=2, leading=0)

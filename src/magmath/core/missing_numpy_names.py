@@ -39,7 +39,7 @@ EXCLUDED = {
 
 EXCLUDED_OBJECTS = {
     **dict.fromkeys(
-        ("nditer", "flatiter", "ndenumerate"),
+        ("nditer", "flatiter"),
         "elements are not read one by one; read np.ndenumerate(x.numpy())",
     ),
     **dict.fromkeys(("matrix",), _MATRIX),
@@ -73,7 +73,8 @@ EXCLUDED_METHODS = {
          "strides"), _MEMORY,
     ),
     **dict.fromkeys(("dump", "dumps"), "write pickle.dumps(x)"),
-    "resize": "an array keeps its shape; write x = mm.resize(x, shape)",
+    "resize": "an array keeps its shape; write x = x.reshape(shape), or x = mm.resize(x, shape), a "
+    "copy that repeats the elements",
     "view": "write x.reshape(shape)",
 }  # fmt: skip
 """Attributes of NumPy's arrays without a counterpart."""

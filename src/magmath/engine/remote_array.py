@@ -12,6 +12,7 @@ from msgspec import Struct
 from magmath.core.dtypes import DType
 from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
+from magmath.engine.user_line import user_line_text
 from magmath.errors import GradientError, TracingError, WorkerLost
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
@@ -70,7 +71,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """
         if self._array_id is None:
             assert self.host_array is not None
-            self._array_id = self.pool.store(self.host_array, self.layout)
+            self._array_id = self.pool.store(self.host_array, self.layout, user_line_text())
             self.owner = self.pool.track_owner(self, self._array_id)
             if self.pool.is_inline:
                 self.host_array = None  # programs may write into the worker's copy: that is read

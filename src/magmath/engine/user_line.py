@@ -37,6 +37,12 @@ def user_line(inside: int = 1) -> Line:
     return None
 
 
+def user_line_text() -> str:
+    """Return the line as text, file:number; empty if no user code is known."""
+    line = user_line(2)
+    return "" if line is None else f"{line[0]}:{line[1]}"
+
+
 def warn_user(message: str) -> None:
     """Warn at the innermost line outside magmath."""
     file, number = user_line(2) or (__file__, 1)

@@ -310,9 +310,11 @@ class Heap:
             :_MAX_HOLDERS_SHOWN
         ]
         holders = ", ".join(f"{name} ({format_bytes(block.nbytes)})" for block, name in largest)
-        return MemoryLimitError(
+        error = MemoryLimitError(
             f"{holder} needs {format_bytes(size)}; the limit is {format_bytes(self._limit or 0)}, "
             f"of which {format_bytes(self.in_use)} are in use ({format_bytes(self.reserved)} "
             f"reserved); largest holders: {holders or 'none'}; free arrays, divide them over "
             f"workers on more hosts, or raise memory_limit"
         )
+        error.is_uniform = True  # type: ignore[attr-defined]
+        return error

@@ -31,26 +31,31 @@ class ArrayRegistry:
     """The layout and type of each array, by its id.
 
     known      layouts and types
-    failures   the failures of arrays whose run is known to have failed
+    failures   the failures of arrays whose run or transfer is known to have failed
+    unreported the tickets of failed transfers whose failures no use of an array has raised yet
     gone       references to collected owners, whose arrays `release_collected` releases
     """
 
     def __init__(self, release: Callable[[int], object]) -> None:
         self.known: dict[int, tuple[Layout, DType]] = {}
         self.failures: dict[int, Failure] = {}
+        self.unreported: set[int] = set()
         self.gone: deque[OwnerReference] = deque()
         self._owners: dict[int, OwnerReference] = {}
         self._release = release
 
     @property
     def nbytes(self) -> int:
-        """The maximal bytes that the arrays use on a worker."""
-        known = list(self.known.values())
-        return sum([block_bytes(x.max_local_size * dtype.itemsize) for x, dtype in known])
+        """The maximal bytes that the arrays use on a worker; failed ones need none."""
+        known = self.known
+        if self.failures:
+            known = {key: known[key] for key in known.keys() - self.failures.keys()}
+        arrays = list(known.values())
+        return sum([block_bytes(x.max_local_size * dtype.itemsize) for x, dtype in arrays])
 
     def require(self, operation: str, array_id: int) -> tuple[Layout, DType]:
         """Return the layout and type of an array. Raises WorkerError for an unknown one, and the
-        failure of the run that should have produced it."""
+        failure of the run or transfer that should have produced it."""
         known = self.known.get(array_id)
         if known is None:
             raise WorkerError(
@@ -58,8 +63,21 @@ class ArrayRegistry:
                 f"donated to a run, or it belongs to another pool"
             )
         if array_id in self.failures:
-            raise exception_from(self.failures[array_id])
+            raise self.reported_error(self.failures[array_id])
         return known
+
+    def reported_error(self, failure: Failure) -> Exception:
+        """Return the exception of a failure, which the caller raises."""
+        self.unreported.discard(failure.origin)
+        return exception_from(failure)
+
+    def raise_unreported(self) -> None:
+        """Raise the failure of a transfer that no use of an array has raised; those of released
+        arrays affect nothing."""
+        self.release_collected()
+        for failure in self.failures.values():
+            if failure.origin in self.unreported:
+                raise self.reported_error(failure)
 
     def release(self, array_id: int) -> None:
         """Release an array on the workers. Thread-safe, also in finalizers."""
@@ -100,3 +118,4 @@ class ArrayRegistry:
         self._owners.clear()
         self.gone.clear()
         self.failures.clear()
+        self.unreported.clear()

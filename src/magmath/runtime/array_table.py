@@ -49,6 +49,10 @@ class ArrayTable:
             self.transfers = None if comm is None else AsyncTransfers(ProgressThread(comm))
         return None if self.transfers is None else self.transfers.progress_thread
 
+    def has_all(self, array_ids: Sequence[int]) -> bool:
+        """Return True if all arrays are stored."""
+        return all(array_id in self._arrays for array_id in array_ids)
+
     def add(self, array_id: int, stored: LocalArray) -> None:
         """Add an array under an id."""
         self._arrays[array_id] = stored

@@ -1,7 +1,7 @@
 """The queue of commands to the workers: sent asynchronously, with tickets; replies come later.
 
-The next waiting call, at the latest `finish`, raises the failure of an asynchronous command
-(`runtime/failing_commands.py`).
+The next waiting call, at the latest `finish`, raises the failure of an asynchronous run
+(`runtime/failing_commands.py`); the first use of an array, the failure of its transfer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from magmath.errors import WorkerLost
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
+from magmath.runtime.array_registry import ArrayRegistry
 from magmath.runtime.failing_commands import FailingCommands, Outcome
-from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import DeferredInterrupts, Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.queue_limit import MAX_COMMANDS, QueueLimit
@@ -58,7 +58,7 @@ stopped."""
 class CommandQueue:
     """Sends commands to the workers through `transport`, which the constructor starts.
 
-    on_failure  called with the outputs of a run that has failed on a worker, and with the failure
+    registry    gets the failures of arrays
     on_end      called when the workers have ended
 
     Attributes:
@@ -72,13 +72,13 @@ class CommandQueue:
     def __init__(
         self,
         transport: Transport,
+        registry: ArrayRegistry,
         *,
-        on_failure: Callable[[Sequence[int], Failure], None],
         on_end: Callable[[], None],
     ) -> None:
         self.is_inline = transport.is_inline
         self._transport = transport
-        self._on_failure = on_failure
+        self._registry = registry
         self._on_end = on_end
         self.lock = threading.RLock()
         self.interrupts = Interrupts()
@@ -114,6 +114,7 @@ class CommandQueue:
         *,
         nbytes: int = 0,
         run: RunHandle | None = None,
+        array_id: int | None = None,
     ) -> PendingCommand:
         """Send a command with a reply to all or some workers.
 
@@ -123,7 +124,7 @@ class CommandQueue:
         expected = messages.EXPECTED_REPLIES[type(command)]
         is_independent = isinstance(command, messages.FileCommand)
         pending = PendingCommand(
-            command.ticket, ranks, expected, set(ranks), nbytes, run, is_independent
+            command.ticket, ranks, expected, set(ranks), nbytes, run, is_independent, array_id
         )
         if run is not None:
             run.pending = pending
@@ -223,7 +224,7 @@ class CommandQueue:
         self._pump_while(lambda: self._failing or self._is_outstanding(pending))
         self._deliver_interrupt()
         if pending.failures:
-            raise exception_from(pending.failures[0])
+            raise self._registry.reported_error(pending.failures[0])
 
     def raise_failure(self) -> None:
         """Raise the first failure that has arrived and was not raised yet, if there is one."""
@@ -244,6 +245,7 @@ class CommandQueue:
     def finish(self) -> None:
         """Wait for all commands. Raises the first failure that has not been raised."""
         self._pump_while(lambda: self.end_reason is None and (self._failing or self._pending))
+        self._registry.raise_unreported()
 
     def close(self) -> None:
         """Stop the workers, orderly if possible, and remove their processes and files."""
@@ -350,8 +352,8 @@ class CommandQueue:
         if isinstance(reply, messages.Progress):
             return self._report_progress(pending.run, reply)
         pending.add_reply(rank, reply, data)
-        if isinstance(reply, Failure) and pending.run is not None:
-            self._on_failure(pending.run.outputs, reply)
+        if isinstance(reply, Failure):
+            self._registry.mark_failed(pending.outputs, reply)
         if isinstance(reply, Failure) and not (reply.secondary or pending.is_cancelled):
             self._failing.add(pending)
         if not pending.waiting:
@@ -401,8 +403,8 @@ class CommandQueue:
     # Failures.
 
     def _raise_failure(self) -> None:
-        """Raise the first failure after it is known whether the workers can continue; close the
-        pool if they cannot."""
+        """Raise the first failure, if not its use does, after it is known whether the workers can
+        continue; close the pool if they cannot."""
         pending = self._pending.values()
         outcome = self._failing.outcome(pending) if self._failing else Outcome.UNKNOWN
         if outcome is Outcome.UNKNOWN:
@@ -419,7 +421,10 @@ class CommandQueue:
                 force=True,
             )
             raise error
-        self._failing.remove_first()
+        failed = self._failing.remove_first()
+        if failed.is_raised_at_use:
+            self._registry.unreported.add(failed.ticket)
+            return
         if outcome is Outcome.RESUMES:
             self._send(messages.Resume(), self._all_ranks)
         raise error

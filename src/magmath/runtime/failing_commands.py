@@ -86,9 +86,9 @@ class FailingCommands:
         """Return the primary failure that arrived first; None if no command has failed."""
         return exception_from(_primary_failures(self._commands[0])[0]) if self._commands else None
 
-    def remove_first(self) -> None:
-        """Remove the first command, whose failure is raised."""
-        del self._commands[0]
+    def remove_first(self) -> PendingCommand:
+        """Remove the first command, whose outcome is known, and return it."""
+        return self._commands.pop(0)
 
 
 def _primary_failures(command: PendingCommand) -> list[Failure]:

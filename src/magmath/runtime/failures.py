@@ -53,6 +53,7 @@ def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure
         site=truncate_text(f"{site} {user_line_of(error)}"),
         secondary=isinstance(error, (WorkerLost, InterruptedError)),
         is_in_step=getattr(error, "is_in_step", False),
+        origin=ticket,
     )
 
 

@@ -35,6 +35,8 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     dtype: Text
     layout: Any
     """`Layout.encode()`."""
+    line: Text = ""
+    """The user's line that made the array, where known."""
 
 
 @final
@@ -225,6 +227,8 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     """True for a consequence of an earlier failure, or of a failure of another worker."""
     is_in_step: bool = False
     """True if the worker completed the command nevertheless, so no other worker waits for it."""
+    origin: Natural = 0
+    """The ticket of the command that failed first."""
 
 
 Command = (

@@ -31,6 +31,8 @@ from magmath.runtime.topology import Topology
 from magmath.runtime.transfer_checks import check_put, new_tensor, require_complete
 from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport
 
+_LARGE_SHARE: Final = 64
+"""The part of a worker's memory that an array must exceed for its transfer to be checked."""
 _ids: Final = count(1)
 """Ids of arrays and programs, unique across pools."""
 
@@ -87,9 +89,7 @@ class Pool:
         transport.describe_memory_use = self._describe_memory_use
         self.closed = False
         """True after the workers have ended, or were lost."""
-        self._queue = CommandQueue(
-            transport, on_failure=self._registry.mark_failed, on_end=self._forget_all
-        )
+        self._queue = CommandQueue(transport, self._registry, on_end=self._forget_all)
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
         """True if the only worker is in this process, so that `compute` is available."""
@@ -120,10 +120,12 @@ class Pool:
         """The reason why the workers are unreachable; None while the pool is open."""
         return self._queue.end_reason
 
-    def put(self, tensor: torch.Tensor, layout: Layout) -> int:
+    def put(self, tensor: torch.Tensor, layout: Layout, line: str = "") -> int:
         """Send each worker its tile of a CPU tensor; return the id of the array.
 
-        Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
+        Raises MemoryLimitError, with the user's `line`, if it probably does not fit into memory and
+        the workers refuse it; otherwise its first use raises the failure. Raises ShapeError,
+        DTypeError or LayoutError if tensor, layout and pool do not match.
         """
         self._registry.release_collected()
         dtype = check_put(tensor, layout, self.workers)
@@ -135,21 +137,29 @@ class Pool:
             for rank in range(self.workers)
         ]
         encoded = layout if self.is_inline else layout.encode()
-        command = messages.Put(self._queue.next_ticket(), array_id, dtype.name, encoded)
+        command = messages.Put(self._queue.next_ticket(), array_id, dtype.name, encoded, line)
         nbytes = sum(part.nbytes for part in parts if part is not None)
         self._registry.known[array_id] = (layout, dtype)
         try:
-            self._queue.submit(command, payloads=parts, nbytes=nbytes)
+            pending = self._queue.submit(command, payloads=parts, nbytes=nbytes, array_id=array_id)
+            if self._can_exceed_memory(nbytes):
+                self._queue.wait(pending)
         except BaseException:
             self.release(array_id)
             raise
         return array_id
 
-    def store(self, values: np.ndarray[Any, Any], layout: Layout) -> int:
+    def _can_exceed_memory(self, nbytes: int) -> bool:
+        """Return True for a large array (of `nbytes`) if the arrays exceed the memory of a worker,
+        unless it can free temporary memory."""
+        bound = self.memory_bound
+        return bound is not None and nbytes > bound // _LARGE_SHARE and self.array_bytes > bound
+
+    def store(self, values: np.ndarray[Any, Any], layout: Layout, line: str = "") -> int:
         """Store a NumPy array in a layout and return its id, as `put`; on the worker of this
         process without a message."""
         if not (self.is_inline and self.is_on_cpu):
-            return self.put(torch.from_numpy(values), layout)
+            return self.put(torch.from_numpy(values), layout, line)
         array_id, dtype = next(self._ids), DTYPES[values.dtype.name]
         self._queue.store(array_id, values, layout, dtype)
         self._registry.known[array_id] = (layout, dtype)

@@ -164,6 +164,8 @@ class PendingCommand:
     run: RunHandle | None
     is_independent: bool
     """True if each worker executes it independently, so that a failure does not affect others."""
+    array_id: int | None = None
+    """The array that it stores without a run."""
     is_cancelled: bool = False
     """True if nothing waits for it any more after Ctrl-C, so that later failures are dropped."""
     tiles: dict[int, TileData] = field(default_factory=dict)
@@ -180,6 +182,19 @@ class PendingCommand:
     def is_in_step(self) -> bool:
         """True if the failed workers completed the command nevertheless."""
         return all(failure.is_in_step for failure in self.failures)
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """The ids of the arrays that it makes."""
+        if self.run is not None:
+            return self.run.outputs
+        return () if self.array_id is None else (self.array_id,)
+
+    @property
+    def is_raised_at_use(self) -> bool:
+        """True if only a use of the array that it stores raises its failure: no statement waits for
+        it, and the workers continue without the array."""
+        return self.array_id is not None and self.is_in_step
 
     def add_reply(self, rank: int, reply: Reply, data: TileData | None) -> None:
         """Store a worker's reply, and the data of a tile."""

@@ -23,7 +23,7 @@ from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
 from magmath.core.type_aliases import Number, Poll
-from magmath.errors import WorkerError
+from magmath.errors import MemoryLimitError, WorkerError
 from magmath.layout import Layout
 from magmath.memory.chunk_sources import PrivateSource, SharedWindowSource
 from magmath.memory.heap import CHUNK_BYTES, Heap, View
@@ -177,7 +177,7 @@ class Worker:
         earlier = self._poison.failure_of(command)
         if earlier is not None:
             earlier = msgspec.structs.replace(earlier, ticket=ticket, secondary=True)
-            if not (earlier.is_in_step and isinstance(command, messages.Run)):
+            if not (earlier.is_in_step and self._is_executable(command)):
                 self._poison_results(command, earlier)
                 if isinstance(command, messages.Run):
                     self.drop(command.released)
@@ -196,6 +196,11 @@ class Worker:
             return reply
         self._poison_results(command, earlier)
         return earlier, None
+
+    def _is_executable(self, command: Command) -> bool:
+        """Return True for a run whose inputs are stored, whatever their values: other workers may
+        wait for it. An array that did not fit into memory is stored on no worker."""
+        return isinstance(command, messages.Run) and self.arrays.has_all(command.inputs)
 
     def compute(
         self,
@@ -249,7 +254,14 @@ class Worker:
         self.comm.close()
 
     def _put(self, command: messages.Put, payload: TileData | None) -> ReplyWithData:
-        stored = self._allocate(command)
+        try:
+            stored = self._allocate(command)
+        except MemoryLimitError as error:
+            if command.line:
+                error.user_line = command.line  # type: ignore[attr-defined]
+            if getattr(error, "is_uniform", False):
+                error.is_in_step = True  # type: ignore[attr-defined]
+            raise
         layout = stored.layout
         if layout.shared:  # a slower worker may still use this memory
             self.comm.barrier()

@@ -20,6 +20,7 @@ from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
 from magmath.engine.array_sizes import MAX_BYTES_WITH_WORKERS
 from magmath.engine.remote_array import RemoteArray
+from magmath.engine.user_line import user_line_text
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout, Rule, Split
@@ -55,7 +56,7 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         leaf = engine.eager_computation.copied_leaf(tensor.numpy())
         if leaf is not None:
             return leaf
-    data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
+    data = RemoteArray(pool, pool.put(tensor, bound, user_line_text()), shape, element, bound)
     engine.pending_memory.count_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 

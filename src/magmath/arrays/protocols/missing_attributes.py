@@ -18,7 +18,7 @@ def missing_array_attribute(name: str) -> AttributeError:
     remedy = hint(ARRAY_ATTRIBUTES, name)
     if not remedy and name.startswith("_"):
         return AttributeError(name)
-    remedy = remedy or _hint_of_method(name) or hint_of_function(name)
+    remedy = remedy or numpy_hint(name) or _hint_of_method(name) or hint_of_function(name)
     return missing_attribute("'Array' object", name, remedy)
 
 
