@@ -27,8 +27,7 @@ _WEIGHT_NORM = (
 )
 _SPECTRAL_NORM = "w / mm.linalg.norm(w, 2), the weight, in the __call__ of a module"
 _PACKED = (
-    "the padded sequences x, and leave out what follows their ends: outputs[i, lengths - 1], "
-    "key_mask= of attention, or a mask in the loss"
+    "lengths= of mm.nn.RNN, GRU and LSTM; elsewhere key_mask= of attention, or a mask in the loss"
 )
 
 NN_NAMES: Final[Mapping[str, str]] = {
@@ -156,6 +155,8 @@ FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "pdist": "mm.cdist(x, x)",
     "upsample_nearest": "mm.nn.functional.interpolate(x)",
     "upsample_bilinear": "mm.nn.functional.interpolate(x)",
+    "pack_padded_sequence": _PACKED,
+    "pad_packed_sequence": _PACKED,
     **{f"dropout{d}d": "mm.nn.Dropout(rate, per_channel=True)" for d in (1, 2, 3)},
 }
 """Names that are missing in `mm.nn.functional`."""
