@@ -96,7 +96,9 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "masked_select": "x[mask]",
     "masked_fill": "mm.where(mask, value, x)",
     "scatter": "mm.put_along_axis(x, indices, values, axis)",
-    "topk": "mm.sort(x, descending=True)[..., :k], or mm.argsort for the positions",
+    **dict.fromkeys(
+        ("topk", "top_k"), "mm.sort(x, descending=True)[..., :k], or mm.argsort for the positions"
+    ),
     "var_mean": "mm.var(x) and mm.mean(x)",
     "cummax": "mm.maximum.accumulate(x, axis=axis)",
     "cummin": "mm.minimum.accumulate(x, axis=axis)",
