@@ -431,6 +431,21 @@ def test_formulas_in_place_of_losses_have_their_values(name: str, loss: torch.nn
     assert float(eval(text, {"mm": mm}, named)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("UpsamplingNearest2d", torch.nn.UpsamplingNearest2d(scale_factor=2)),
+        ("UpsamplingBilinear2d", torch.nn.UpsamplingBilinear2d(scale_factor=2)),
+        ("LPPool2d", torch.nn.LPPool2d(2, 3)),
+    ],
+)
+def test_hints_in_place_of_layers_have_their_outputs(name: str, layer: torch.nn.Module) -> None:
+    images = np.random.default_rng(2).standard_normal((2, 3, 6, 7)).astype(np.float32)
+    text = foreign_network_names.NN_NAMES[name]
+    ours = eval(text, {"mm": mm, "scale": 2, "p": 2, "kernel": 3})
+    np.testing.assert_allclose(ours(images), layer(torch.from_numpy(images)), atol=1e-5)
+
+
 USUAL_LAYERS = """
     Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
     BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten

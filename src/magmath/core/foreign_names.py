@@ -96,7 +96,9 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "masked_select": "x[mask]",
     "masked_fill": "mm.where(mask, value, x)",
     "scatter": "mm.put_along_axis(x, indices, values, axis)",
-    "topk": "mm.sort(x, descending=True)[..., :k], or mm.argsort for the positions",
+    **dict.fromkeys(
+        ("topk", "top_k"), "mm.sort(x, descending=True)[..., :k], or mm.argsort for the positions"
+    ),
     "var_mean": "mm.var(x) and mm.mean(x)",
     "cummax": "mm.maximum.accumulate(x, axis=axis)",
     "cummin": "mm.minimum.accumulate(x, axis=axis)",
@@ -121,7 +123,7 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "erfinv": "scipy.special.erfinv(x.numpy())",
     "special": "mm.erf, mm.lgamma and other functions of mm itself",
-    "func": "mm.grad, mm.vmap, mm.jvp, mm.vjp, mm.jacobian and mm.hessian",
+    "func": "mm.grad, mm.vmap, mm.jvp, mm.vjp, mm.jacobian, mm.hessian and mm.nn.functional_call",
     "amp": 'precision="mixed-bfloat16", a setting of mm.train.Trainer and mm.nn.NeuralNetwork',
     "diag_embed": "mm.eye(n) * x[..., None]",
     "hann_window": "mm.hanning(n)",
@@ -164,6 +166,7 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "custom_vjp": "mm.custom_gradient, for a function that returns its value and its pullback",
     "Module": "mm.nn.Module",
     "functional": "mm.nn.functional",
+    "functional_call": "mm.nn.functional_call(module, parameters, x)",
     # NumPy before version 2
     "product": "mm.prod(x)",
     "cumproduct": "mm.cumprod(x)",
@@ -331,13 +334,13 @@ def missing_in_module(module: str, public: Sequence[str], name: str, hint: str) 
     """Return the error for a name that a module lacks. Without a hint on what to write, it suggests
     the one of its public names that is spelt most similarly."""
     if not hint and not name.startswith("_"):
-        close = _closest(name, tuple(public))
+        close = closest_name(name, tuple(public))
         hint = f"; did you mean {close!r}?" if close else ""
     return missing_attribute(f"module {module!r}", name, hint)
 
 
 @lru_cache(maxsize=256)
-def _closest(name: str, public: tuple[str, ...]) -> str:
+def closest_name(name: str, public: tuple[str, ...]) -> str:
     """Return the most similar name, "" if none is similar. A search takes half a millisecond, and
     libraries ask a namespace for the same missing names in each call."""
     return next(iter(get_close_matches(name, public, n=1, cutoff=0.7)), "")

@@ -27,9 +27,18 @@ _WEIGHT_NORM = (
 )
 _SPECTRAL_NORM = "w / mm.linalg.norm(w, 2), the weight, in the __call__ of a module"
 _PACKED = (
-    "the padded sequences x, and leave out what follows their ends: outputs[i, lengths - 1], "
-    "key_mask= of attention, or a mask in the loss"
+    "lengths= of mm.nn.RNN, GRU and LSTM; elsewhere key_mask= of attention, or a mask in the loss"
 )
+_UNPOOL = (
+    "mm.nn.Upsample(scale_factor=scale), or mm.nn.ConvTranspose2d; max pooling returns no positions"
+)
+
+
+def _lp_pool(dimensions: int) -> str:
+    """Return the formula of a pooling by norms, in so many dimensions of space."""
+    size = "kernel" if dimensions == 1 else f"kernel**{dimensions}"
+    return f"(mm.nn.functional.avg_pool{dimensions}d(x**p, kernel) * {size}) ** (1 / p)"
+
 
 NN_NAMES: Final[Mapping[str, str]] = {
     "softmax": "mm.softmax(x), or the layer mm.nn.Softmax()",
@@ -105,8 +114,11 @@ NN_NAMES: Final[Mapping[str, str]] = {
     "PairwiseDistance": "mm.linalg.vector_norm(x - y, axis=-1)",
     "Softmax2d": "mm.nn.Softmax(axis=1)",
     "Threshold": "mm.nn.Lambda(lambda x: mm.nn.functional.threshold(x, limit, value))",
-    "UpsamplingNearest2d": "mm.nn.Upsample(scale)",
-    "UpsamplingBilinear2d": 'mm.nn.Upsample(scale, "bilinear")',
+    "UpsamplingNearest2d": "mm.nn.Upsample(scale_factor=scale)",
+    "UpsamplingBilinear2d": "mm.nn.Upsample(scale_factor=scale, mode='bilinear', "
+    "align_corners=True)",
+    **{f"MaxUnpool{d}d": _UNPOOL for d in (1, 2, 3)},
+    **{f"LPPool{d}d": f"mm.nn.Lambda(lambda x: {_lp_pool(d)})" for d in (1, 2, 3)},
     **{
         f"Lazy{layer}{d}d": f"mm.nn.{layer}{d}d(channels, kernel)"
         for layer in ("Conv", "ConvTranspose")
@@ -142,7 +154,7 @@ FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "1e-8 where it is smaller",
     "normalize": "x / mm.maximum(mm.linalg.vector_norm(x, axis=1, keepdims=True), 1e-12)",
     "gumbel_softmax": "mm.softmax((x + mm.random.gumbel(size=x.shape)) / temperature, axis=-1)",
-    "upsample": "mm.nn.functional.interpolate(x)",
+    "upsample": "mm.nn.functional.interpolate(x, scale_factor=scale)",
     "ctc_loss": _CTC,
     "triplet_margin_loss": _TRIPLET,
     "embedding_bag": "mm.mean(mm.nn.functional.embedding(x, weight), axis=1)",
@@ -154,8 +166,13 @@ FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "multilabel_soft_margin_loss": "mm.nn.binary_cross_entropy_with_logits(outputs, targets)",
     "pairwise_distance": "mm.linalg.vector_norm(x - y, axis=-1)",
     "pdist": "mm.cdist(x, x)",
-    "upsample_nearest": "mm.nn.functional.interpolate(x)",
-    "upsample_bilinear": "mm.nn.functional.interpolate(x)",
+    "upsample_nearest": "mm.nn.functional.interpolate(x, scale_factor=scale)",
+    "upsample_bilinear": "mm.nn.functional.interpolate(x, scale_factor=scale, mode='bilinear', "
+    "align_corners=True)",
+    **{f"max_unpool{d}d": _UNPOOL for d in (1, 2, 3)},
+    **{f"lp_pool{d}d": _lp_pool(d) for d in (1, 2, 3)},
+    "pack_padded_sequence": _PACKED,
+    "pad_packed_sequence": _PACKED,
     **{f"dropout{d}d": "mm.nn.Dropout(rate, per_channel=True)" for d in (1, 2, 3)},
 }
 """Names that are missing in `mm.nn.functional`."""

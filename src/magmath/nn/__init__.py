@@ -35,6 +35,7 @@ from magmath.nn.losses import (
 )
 from magmath.nn.mixed_precision import precision
 from magmath.nn.module import Module
+from magmath.nn.replaced_variables import functional_call
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, deferred
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "cross_entropy",
     "deferred",
     "functional",
+    "functional_call",
     "hinge",
     "huber",
     "initializers",

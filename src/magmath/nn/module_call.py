@@ -41,14 +41,15 @@ def wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
     Layers convert lists of numbers too. Modules of users receive them, as they may mean something
     else.
     """
+    has_array_input = converts_lists and _has_array_input(call)
 
     @wraps(call)
     def wrapped(self: CalledModule, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
             _depend_on_module(trace, self)
-        if converts_lists and args and isinstance(args[0], (NoneType, str, int, float)):
-            args = (_first_input(self, args[0]), *args[1:])
+        if converts_lists and args and isinstance(args[0], _CONVERTED_INPUTS):
+            args = (_first_input(self, args[0], has_array_input), *args[1:])
         args = tuple(
             [x if isinstance(x, Array) else converted_argument(x, converts_lists) for x in args]
         )
@@ -89,8 +90,31 @@ def _undo_materialization() -> None:
         invalidate_inventories()
 
 
-def _first_input(layer: CalledModule, x: Any) -> Any:
-    """Return a number that a layer receives as an array. Raises TypeError for None and texts."""
+_CONVERTED_INPUTS = (NoneType, str, int, float, list, tuple)
+
+
+def _has_array_input(call: CallMethod) -> bool:
+    """Return True if the first argument of a layer's `__call__` is one array, by its annotation."""
+    names = call.__code__.co_varnames[1 : call.__code__.co_argcount]
+    return bool(names) and call.__annotations__.get(names[0]) == "Array"
+
+
+def _first_input(layer: CalledModule, x: Any, has_array_input: bool) -> Any:
+    """Return a number, or nested lists of numbers, that a layer receives as an array.
+
+    Raises TypeError for None and texts, and for other lists unless the layer takes such.
+    """
+    if isinstance(x, (list, tuple)):
+        if is_number_table(x):
+            return asarray(x)
+        if has_array_input:
+            items = ", ".join(dict.fromkeys([type(item).__name__ for item in x])) or "nothing"
+            raise TypeError(
+                f"{type(layer).__name__}: takes one array, was given a {type(x).__name__} with "
+                f"{items}; join arrays of one shape along a new first axis with mm.stack(arrays), "
+                f"and call the layer for each of others"
+            )
+        return x  # several inputs
     if isinstance(x, (NoneType, str)):
         remedy = "return the output of the layer before" if x is None else "give an array"
         raise TypeError(f"{type(layer).__name__}: needs an array, was given {x!r}; {remedy}")

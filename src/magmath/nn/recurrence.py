@@ -17,13 +17,16 @@ from typing import Any, final
 import numpy as np
 
 from magmath.api.activations import relu, sigmoid
-from magmath.api.creation import zeros
+from magmath.api.creation import arange, zeros
 from magmath.api.data_types import astype
 from magmath.api.elementwise import tanh
 from magmath.api.manipulation import concat, stack, swapaxes
+from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.indexing.index_checks import known_values
+from magmath.core.dtypes import int64
 from magmath.core.keyword_hints import keyword_hints
-from magmath.errors import OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.dropout import dropout as random_dropout
 from magmath.nn.layer_input import layer_input
@@ -132,6 +135,7 @@ def rnn(
     weights: Sequence[DirectionWeights],
     state: Any = None,
     *,
+    lengths: Any = None,
     activation: str = "tanh",
     bidirectional: bool = False,
     dropout: LayerDropout = 0.0,
@@ -148,15 +152,20 @@ def rnn(
                    one gate. Later layers read the outputs of the one before.
     state          for each layer and direction values (N, units), stacked along axis 0; a tuple of
                    such arrays, one for each value that the network keeps. By default zeros
+    lengths        integers (N,), from 1 to length: the number of steps of each sequence, whose
+                   padding follows. Outputs are 0 there, the last state is that at the end of each
+                   sequence, and the other direction begins there. By default all are valid
     activation     "tanh" or "relu"
     bidirectional  if True, each layer has two directions, and also reads its inputs from the end
     dropout        the probability of dropout between layers in training, or a function of the
                    outputs of a layer
 
-    Raises ShapeError if x, weights or state do not fit. Source: Elman (1990).
+    Raises ShapeError if x, weights, state or lengths do not fit, DTypeError for lengths that are no
+    integers, and RangeError for lengths out of range, if this process knows their values. Source:
+    Elman (1990).
     """
     kind = simple(activation, name)
-    return sequence(kind, x, weights, state, bidirectional, dropout, training, name)
+    return sequence(kind, x, weights, state, lengths, bidirectional, dropout, training, name)
 
 
 @keyword_hints
@@ -165,6 +174,7 @@ def gru(
     weights: Sequence[DirectionWeights],
     state: Any = None,
     *,
+    lengths: Any = None,
     bidirectional: bool = False,
     dropout: LayerDropout = 0.0,
     training: bool = False,
@@ -175,7 +185,7 @@ def gru(
     For arguments, shapes and errors see `rnn`; the three gates are reset, update and new, with
     PyTorch's equations. Source: Cho et al. (2014).
     """
-    return sequence(GATED, x, weights, state, bidirectional, dropout, training, name)
+    return sequence(GATED, x, weights, state, lengths, bidirectional, dropout, training, name)
 
 
 @keyword_hints
@@ -184,6 +194,7 @@ def lstm(
     weights: Sequence[DirectionWeights],
     state: Any = None,
     *,
+    lengths: Any = None,
     bidirectional: bool = False,
     dropout: LayerDropout = 0.0,
     training: bool = False,
@@ -195,7 +206,9 @@ def lstm(
     For arguments, shapes and errors see `rnn`; the four gates are input, forget, cell and output,
     with PyTorch's equations. Source: Hochreiter and Schmidhuber (1997).
     """
-    return sequence(LONG_SHORT_TERM, x, weights, state, bidirectional, dropout, training, name)
+    return sequence(
+        LONG_SHORT_TERM, x, weights, state, lengths, bidirectional, dropout, training, name
+    )
 
 
 @keyword_hints
@@ -279,6 +292,7 @@ def sequence(
     x: Array,
     weights: Sequence[DirectionWeights],
     state: Any,
+    lengths: Any,
     bidirectional: bool,
     dropout: LayerDropout,
     training: bool,
@@ -293,6 +307,9 @@ def sequence(
     )
     x = layer_input(name, x, weights[0][0])
     initial = _initial_states(kind, x, weights, state, name)
+    valid = None if lengths is None else _valid_steps(lengths, x.shape, name)
+    if valid is not None:
+        x = where(valid, x, 0.0)  # gradients do not depend on the padding, even if it is NaN
     last_states: list[RecurrentState] = []
     for first in range(0, len(weights), directions):
         if first:
@@ -300,7 +317,7 @@ def sequence(
         outputs = []
         for i in range(first, first + directions):
             hidden, last = _outputs_of_direction(
-                kind, x, weights[i], initial[i], backwards=i > first
+                kind, x, weights[i], initial[i], valid, backwards=i > first
             )
             outputs.append(hidden)
             last_states.append(last)
@@ -313,10 +330,15 @@ def _outputs_of_direction(
     x: Array,
     weights: DirectionWeights,
     state: RecurrentState,
+    valid: Array | None,
     *,
     backwards: bool,
 ) -> tuple[Array, RecurrentState]:
-    """Return the outputs of one direction at all times, and its last state."""
+    """Return the outputs of one direction at all times, and its last state.
+
+    Steps of padding leave the state as it is, so that the direction from the end has its initial
+    state at the end of each sequence.
+    """
     added = swapaxes(linear(x, weights[0], *weights[2:3]), 0, 1)
     state = _in_type(state, added)
 
@@ -324,8 +346,45 @@ def _outputs_of_direction(
         following = kind.next_state(row, weights, state)
         return following, following[0]
 
-    last, outputs = scan(step, state, added, reverse=backwards)
-    return swapaxes(outputs, 0, 1), last
+    def valid_step(
+        state: RecurrentState, rows: tuple[Array, Array]
+    ) -> tuple[RecurrentState, Array]:
+        row, is_valid = rows
+        following, _ = step(state, row)
+        following = tuple(
+            [where(is_valid, *values) for values in zip(following, state, strict=True)]
+        )
+        return following, following[0]
+
+    if valid is None:
+        last, outputs = scan(step, state, added, reverse=backwards)
+        return swapaxes(outputs, 0, 1), last
+    last, outputs = scan(valid_step, state, (added, swapaxes(valid, 0, 1)), reverse=backwards)
+    return where(valid, swapaxes(outputs, 0, 1), 0.0), last
+
+
+def _valid_steps(lengths: Any, shape: Shape, name: str) -> Array:
+    """Return booleans (N, length, 1), true for the steps of sequences of these lengths; for errors
+    see `rnn`."""
+    samples, length, _ = shape
+    lengths = as_array(name, lengths)
+    if not lengths.dtype.is_integer:
+        raise DTypeError(
+            f"{name}: lengths are integers, was given {lengths.dtype}; convert them with "
+            f"mm.astype(lengths, mm.int64)"
+        )
+    if lengths.shape != (samples,):
+        raise ShapeError(
+            f"{name}: needs a length for each of {samples} sequences, was given lengths of shape "
+            f"{lengths.shape}; the mask (N, length) of the valid steps has mm.sum(mask, axis=1)"
+        )
+    values = known_values(lengths.node)
+    if values is not None and values.size and not 1 <= values.min() <= values.max() <= length:
+        raise RangeError(
+            f"{name}: lengths must be from 1 to {length}, the length of x, was given "
+            f"{values.min()} to {values.max()}; leave out empty sequences"
+        )
+    return arange(length)[:, None] < astype(lengths, int64)[:, None, None]
 
 
 def _in_type(state: RecurrentState, added: Array) -> RecurrentState:

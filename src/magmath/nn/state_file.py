@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, final
 
 from magmath.api.creation import asarray
+from magmath.api.data_types import astype
 from magmath.api.input_output import load_on_controller, load_texts, save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable, assign, conversion_remedy, is_convertible
+from magmath.core.foreign_names import closest_name
 from magmath.errors import (
     DataError,
     DTypeError,
@@ -63,6 +65,57 @@ def assign_state(
     variables: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
 ) -> IncompatibleKeys:
     """Assign values to variables by path; see `Module.load_state_dict`."""
+    match = _match("load_state_dict", variables, aliases, state)
+    problems = list(match.problems)
+    if strict and match.missing:
+        problems.append(f"missing: {', '.join(match.missing)}")
+    if strict and match.unexpected:
+        problems.append(f"not in the module: {', '.join(match.unexpected)}")
+    if problems:
+        ignorable = strict and (match.missing or match.unexpected)
+        remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
+        remedy = remedy or "; load the state of a module of the same layers and sizes"
+        raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
+    assign([(variables[path], value.node) for path, value in match.values.items()])
+    return IncompatibleKeys(match.missing, match.unexpected)
+
+
+def values_by_variable(
+    operation: str, variables: Mapping[str, Variable], aliases: Mapping[str, str], state: Any
+) -> dict[Variable, Array]:
+    """Return the values of a state in the types of the variables that they are for. Raises
+    WeightsError, which names the operation, for unknown paths and values that do not fit."""
+    match = _match(operation, variables, aliases, state)
+    problems = list(match.problems)
+    for path in match.unexpected:
+        close = closest_name(path, (*variables, *aliases))
+        hint = f", did you mean {close!r}?" if close else ""
+        problems.append(f"{path} is not in the module{hint}")
+    if problems:
+        raise WeightsError(
+            f"{operation}: {'; '.join(problems)}; the paths are those of module.state_dict()"
+        )
+    found = {variables[path]: value for path, value in match.values.items()}
+    return {v: astype(value, v.dtype, copy=False) for v, value in found.items()}
+
+
+@final
+class _Match(NamedTuple):
+    """The values of a state for variables by path, and the paths that only one of both has.
+
+    problems   what is wrong with values that do not fit, each beginning with its path
+    """
+
+    values: dict[str, Array]
+    missing: list[str]
+    unexpected: list[str]
+    problems: list[str]
+
+
+def _match(
+    operation: str, variables: Mapping[str, Variable], aliases: Mapping[str, str], state: Any
+) -> _Match:
+    """Match a state with variables. Raises TypeError for other objects than a dictionary."""
     if not isinstance(state, Mapping):
         remedy = "give the result of state_dict()"
         if hasattr(state, "state_dict"):
@@ -70,7 +123,7 @@ def assign_state(
         elif isinstance(state, (str, os.PathLike)):
             remedy = "module.load(path) reads a file"
         raise TypeError(
-            f"load_state_dict: needs a dictionary of arrays by path, was given a "
+            f"{operation}: needs a dictionary of arrays by path, was given a "
             f"{type(state).__name__}; {remedy}"
         )
     values_by_path = {aliases.get(path, path): value for path, value in state.items()}
@@ -84,17 +137,7 @@ def assign_state(
                 values[path] = _value(values_by_path[path], variable)
             except (MagmathError, TypeError) as error:
                 problems.append(f"{path} {error}")
-    if strict and missing:
-        problems.append(f"missing: {', '.join(missing)}")
-    if strict and unexpected:
-        problems.append(f"not in the module: {', '.join(unexpected)}")
-    if problems:
-        ignorable = strict and (missing or unexpected)
-        remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
-        remedy = remedy or "; load the state of a module of the same layers and sizes"
-        raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
-    assign([(variables[path], value.node) for path, value in values.items()])
-    return IncompatibleKeys(missing, unexpected)
+    return _Match(values, missing, unexpected, problems)
 
 
 def _value(entry: Any, variable: Variable) -> Array:

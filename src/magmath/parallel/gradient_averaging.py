@@ -22,7 +22,7 @@ from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import Trace
+from magmath.engine.traces.tracing import Scope, Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
@@ -208,10 +208,8 @@ class GradientAveraging(Strategy):
 
         def trace(is_separable: bool) -> TracedFunction:
             accumulated = partial(self._accumulated, training, forward, is_separable)
-            nodes, can_loop = [x.node for x in leaves], not self.unrolls_loops
-            return trace_function(
-                type(self).__name__, accumulated, tuple_tree(tree), nodes, can_loop=can_loop
-            )
+            nodes, scope = [x.node for x in leaves], Scope(can_loop=not self.unrolls_loops)
+            return trace_function(type(self).__name__, accumulated, tuple_tree(tree), nodes, scope)
 
         with suppress(InseparableLoss):
             return trace(is_separable=True)

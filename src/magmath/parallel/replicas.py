@@ -27,7 +27,7 @@ from magmath.batching import BatchOperand
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import Trace
+from magmath.engine.traces.tracing import Scope, Trace
 from magmath.errors import ShapeError, StateError, TracingError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
@@ -181,7 +181,7 @@ class Replicas(Strategy):
         states: dict[Variable, Node] = {}
         replica = partial(self._replica, training, forward, states)
         name = type(self).__name__
-        traced = trace_function(name, replica, tuple_tree(tree), placeholders, can_loop=True)
+        traced = trace_function(name, replica, tuple_tree(tree), placeholders, Scope(can_loop=True))
         # A parameter that the module has assigned has no placeholder: its new value is computed.
         operands |= {
             leaf: v.node for v, leaf in states.items() if leaf.is_leaf and leaf is not v.node

@@ -13,6 +13,7 @@ from typing import Any
 
 from magmath.arrays.tree import Tree
 from magmath.engine.fallible_operations import is_fallible
+from magmath.engine.traces.tracing import Scope
 from magmath.graph import Node, collecting_new_nodes
 from magmath.ops.elementwise import where
 from magmath.ops.predication import BRANCH, branch, branch_result
@@ -25,7 +26,7 @@ def trace_branch(
     """Trace a branch that is taken if the predicate is true; its results and the new values of
     variables are marked as results of the branch."""
     with collecting_new_nodes() as new_nodes:
-        traced = trace_function("cond", function, tree, leaves, is_branch=True)
+        traced = trace_function("cond", function, tree, leaves, Scope(is_branch=True))
         outputs = [*traced.results, *traced.assigned.values()]
         outputs = _protected(outputs, predicate, new_nodes)
     marked = _marked(outputs, predicate, new_nodes)

@@ -12,6 +12,7 @@ from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import bool_
 from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Scope
 from magmath.errors import DTypeError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -109,7 +110,7 @@ def _shapes_only(
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
     try:
-        traced = trace_function("cond", function, tree, nodes, is_branch=True)
+        traced = trace_function("cond", function, tree, nodes, Scope(is_branch=True))
     except TracingError:
         return None
     return list(traced.results), traced.tree

@@ -137,19 +137,17 @@ def trace_function(
     function: Callable[..., Any],
     tree: Tree,
     leaves: Sequence[Any],
-    *,
-    can_loop: bool = False,
-    is_branch: bool = False,
+    scope: Scope | None = None,
 ) -> TracedFunction:
     """Trace a function of positional arguments, given as a tree of leaves.
 
     Leaves that are nodes reach the function as arrays, other leaves unchanged. `name` is the public
-    name of the transformation, for errors. With `can_loop` the function may contain a `while_loop`;
-    with `is_branch` it is a branch of `cond`.
+    name of the transformation, for errors. `scope` records the effects of the function; by default
+    it is one for a function without a `while_loop` that is no branch of `cond`.
     Raises TypeError if the function returns anything but arrays and numbers, TracingError if it
     updates in place an array that exists outside of it.
     """
-    with tracing.tracing(Scope(can_loop=can_loop, is_branch=is_branch)) as scope:
+    with tracing.tracing(Scope() if scope is None else scope) as scope:
         arguments = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
         nodes, returned = result_nodes(name, function, function(*unflatten(tree, arguments)))
     del arguments

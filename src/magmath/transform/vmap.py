@@ -12,6 +12,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
 from magmath.batching import BatchOperand
+from magmath.engine.traces.tracing import Scope
 from magmath.errors import OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
@@ -52,7 +53,9 @@ def vmap(
         leaves, tree = flatten((*args, kwargs))
         axes = _axes_of_arguments(in_axes, args, kwargs)
         operands, examples, size = _examples(leaves, axes, _names(args, kwargs))
-        traced = trace_function("vmap", with_keywords_last(function), tree, examples, can_loop=True)
+        traced = trace_function(
+            "vmap", with_keywords_last(function), tree, examples, Scope(can_loop=True)
+        )
         results, assigned = traced.batched(operands, size)
         for v, value in assigned.items():
             if value.varies:

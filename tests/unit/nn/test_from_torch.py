@@ -974,3 +974,20 @@ def test_slopes_of_grids_at_the_borders_are_pytorchs(mode: str, align_corners: b
     ).sum().backward()
     slopes = mm.grad(mm.sum(sampled), grid).numpy()
     np.testing.assert_allclose(slopes, counterpart.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_further_results_that_are_used_and_not_computed(is_returned: bool) -> None:
+    """The positions of maxima: the error names the operator, and no internal one follows."""
+
+    class Positions(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y, positions = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+            if is_returned:
+                return y, positions
+            return torch.nn.functional.max_unpool2d(y, positions, 2)
+
+    images = torch.ones(1, 1, 4, 4)
+    module = mm.interop.from_torch(Positions(), images)
+    with pytest.raises(UnsupportedError, match="a further result of max_pool2d_with_indices that"):
+        module(images.numpy())

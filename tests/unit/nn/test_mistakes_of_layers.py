@@ -387,3 +387,29 @@ def test_the_state_of_a_recurrent_layer_does_not_change_its_type(dtype: str) -> 
     assert {y.dtype.name for y in (hidden, *last, *cell)} == {dtype}
     assert mm.nn.GRU(4)(mm.ones((2, 5, 3)), zero)[0].dtype == mm.float32
     assert mm.nn.GRUCell(4)(mm.ones((2, 3)), zero[0]).dtype == mm.float32
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("convert", [mm.asarray, np.asarray])
+@pytest.mark.parametrize("sizes", [(5, 5), (5, 6)])
+def test_several_images_are_no_input_of_a_layer(
+    sizes: tuple[int, int], convert: Callable[[Any], Any], kind: type
+) -> None:
+    """Neither directly nor of the first layer of a sequence; lists of numbers are one array, and a
+    function of the user may take a list."""
+    images = kind([convert(np.ones((3, n, n), np.float32)) for n in sizes])
+    layers = [
+        mm.nn.Conv2d(3, 3), mm.nn.MaxPool2d(2), mm.nn.Dense(3), mm.nn.BatchNorm(), mm.nn.ReLU(), mm.nn.Dropout(0.5),
+        mm.nn.GRU(3), mm.nn.Embedding(3, 4), mm.nn.LayerNorm(),
+    ]  # fmt: skip
+    for layer in layers:
+        name = type(layer).__name__
+        message = rf"{name}: takes one array, was given a {kind.__name__} .*mm\.stack"
+        with pytest.raises(TypeError, match=message):
+            layer(images)
+        with pytest.raises(TypeError, match=message):
+            mm.nn.Sequential(layer, mm.nn.ReLU())(images)
+    with pytest.raises(TypeError, match="Dense: takes one array, was given a list with nothing"):
+        mm.nn.Dense(2)([])
+    assert mm.nn.Sequential(mm.nn.Lambda(len))(images) == 2
+    assert mm.nn.Dense(2)([[1.0, 2.0], [3.0, 4.0]]).shape == (2, 2)

@@ -75,17 +75,12 @@ class TorchProgram:
         }
         for node, function in self._calls:
             operands, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = function(*operands, **options)
+            values[node] = result = function(*operands, **options)
+            if result is None and node.users:
+                raise _missing_result(node)
             for unused in self._last_uses.get(node, ()):  # releases memory as PyTorch does
                 del values[unused]
         results = torch.fx.node.map_arg(self._result, values.__getitem__)
-        for node, value in zip(self._result, results, strict=True):  # before any variable changes
-            if value is None and node is not None:
-                raise UnsupportedError(
-                    f"TorchModule: the module returns {node.name}, a further result of an operator "
-                    f"that magmath does not compute, such as the positions of maxima; return the "
-                    f"first result alone"
-                )
         outputs = []
         for value, output in zip(results, self._outputs, strict=True):
             if output.kind is OutputKind.USER_OUTPUT:
@@ -231,6 +226,17 @@ def _name(target: Any) -> str:
 def _function(node: torch.fx.Node) -> Callable[..., Any]:
     target: Any = node.target
     return target if _is_python(target) else OPERATORS[_name(target)]
+
+
+def _missing_result(node: torch.fx.Node) -> UnsupportedError:
+    """Return the error for a node without a value that other nodes, or the module's results, use:
+    a further result of an operator, of which magmath computes the first."""
+    source = node.all_input_nodes[0].target if node.all_input_nodes else node.target
+    return UnsupportedError(
+        f"TorchModule: the module uses {node.name}, a further result of {_name(source)} that "
+        f"magmath does not compute, such as the positions of maxima; use the first result alone, "
+        f"or write this part with mm.nn"
+    )
 
 
 def _last_uses(

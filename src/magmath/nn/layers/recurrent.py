@@ -78,11 +78,17 @@ class _Recurrent(Module, ABC):
         ]
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Array, state: Any = None) -> tuple[Array, RecurrentState]:
+    def __call__(
+        self, x: Array, state: Any = None, *, lengths: Any = None
+    ) -> tuple[Array, RecurrentState]:
         """(N, length, inputs) → outputs (N, length, directions · units), and the last state.
 
         A state has for each layer and direction, in this order, values (N, units), stacked along
         axis 0: an array for each value that the network keeps. It begins with zeros by default.
+
+        lengths: integers (N,), the number of steps of each sequence, if padding follows them. Then
+        outputs are 0 in the padding, the last state is that at the end of each sequence, and the
+        direction from the end begins there, as with PyTorch's `pack_padded_sequence`.
         """
         recurrence.check_sequences(x, type(self).__name__)
         outputs = len(self.layers[0]) * self.units
@@ -96,6 +102,7 @@ class _Recurrent(Module, ABC):
             x,
             weights,
             state,
+            lengths,
             bidirectional=self.bidirectional,
             dropout=self.dropout,
             training=self.training,
