@@ -122,6 +122,10 @@ def test_version() -> None:
             ("train", "vgg16", "--data", "digits", "--image-size", "31"),
             "takes images from 32×32 on",
         ),
+        (
+            ("train", "mlp", "--data", "digits", "--corrupt", "warn"),
+            "--corrupt warn: --data digits does not take this option; --data images does",
+        ),
         (("train", "resnet50", "--data", "images"), "needs --data-path, a folder"),
         (("train", "resnet50", "--data", "images", "--data-path", "/etc"), "'train' and 'val'"),
         (("train", "lenet5", "--data", "cifar-10", "--data-path", "/etc"), "data_batch_1.bin"),
