@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.kernels.allreduce import _tree_neighbours
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
@@ -24,6 +24,7 @@ from magmath.parallel import (
     server_times,
 )
 from magmath.parallel.gradient_messages import OneBit
+from magmath.parallel.strategy_table import as_strategy
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
@@ -331,6 +332,9 @@ def test_mistakes() -> None:
             trained(ModelParallel)
     with pytest.raises(MagmathError, match="a dictionary from layers to options"):
         Hybrid("model")  # type: ignore[arg-type]
+    for empty in (Hybrid, as_strategy):
+        with pytest.raises(OptionError, match="a dictionary from layers to options, not empty"):
+            empty({})  # type: ignore[operator]
     with pytest.raises(MagmathError, match="with texts as keys"):
         Hybrid({0: "output"})  # type: ignore[dict-item]
     with pytest.raises(

@@ -19,6 +19,7 @@ from rich.console import Console
 
 import magmath
 from magmath.cli.main import main
+from magmath.cli.output_folder import output_folder
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train import command_line, learning_rate, next_commands, resolved_options
 from magmath.cli.train_data import TrainData, train_data
@@ -120,6 +121,10 @@ def test_version() -> None:
         (
             ("train", "vgg16", "--data", "digits", "--image-size", "31"),
             "takes images from 32×32 on",
+        ),
+        (
+            ("train", "mlp", "--data", "digits", "--corrupt", "warn"),
+            "--corrupt warn: --data digits does not take this option; --data images does",
         ),
         (("train", "resnet50", "--data", "images"), "needs --data-path, a folder"),
         (("train", "resnet50", "--data", "images", "--data-path", "/etc"), "'train' and 'val'"),
@@ -354,10 +359,10 @@ def test_every_network_of_the_zoo_can_be_trained() -> None:
 def test_proposed_commands_have_the_options_of_the_run(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: list[tuple[dict[str, Any], Path | None]] = []
+    runs: list[tuple[dict[str, Any], Path]] = []
 
     def record(network: str, options: TrainOptions, _: Any, extra: dict[str, Any]) -> None:
-        runs.append((resolved_options(network, options) | extra, options.output))
+        runs.append((resolved_options(network, options) | extra, options.output or Path("here")))
 
     monkeypatch.setattr("magmath.cli.train.train", record)
     assert main(["train", *arguments]) == 0
@@ -367,21 +372,34 @@ def test_proposed_commands_have_the_options_of_the_run(
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_proposed_commands_are_valid(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with other workers leaves out the hosts, which have room for the workers of the run."""
+@pytest.mark.parametrize("network", [("mlp",), ("mlp", "--checkpoint"), ("lenet5",)])
+def test_proposed_commands_are_valid(
+    network: tuple[str, ...], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with other workers leaves out the hosts, which have room for the workers of the run. No
+    command replaces the files of the run or of another command; one that resumes adds epochs."""
     runs: list[dict[str, Any]] = []
+    folders: list[Path | None] = []
 
     def record(network: str, options: TrainOptions, _: Any, extra: dict[str, Any]) -> None:
         runs.append(resolved_options(network, options) | extra)
+        if not options.resume:
+            folders.append(options.output)
         if runs[-1]["hosts"] is not None:
             parse_hosts(runs[-1]["hosts"], runs[-1]["workers"])
 
     monkeypatch.setattr("magmath.cli.train.train", record)
-    assert main(["train", "mlp", "--workers", str(workers), "--hosts", "a:2,b:2"]) == 0
-    for command, _ in next_commands(runs[0], None):
+    given = ["--workers", str(workers), "--hosts", "a:2,b:2", "--output", "runs/here"]
+    assert main(["train", *network, *given]) == 0
+    for command, _ in next_commands(runs[0], Path("runs/here")):
         if command.startswith("magmath train"):
             assert main(shlex.split(command)[1:]) == 0
     assert (runs[1]["workers"], runs[1]["hosts"]) == (2 - workers // 2, None)
+    named = [folder for folder in folders if folder is not None]
+    assert len({*named}) == len(named) > 1
+    assert [run["epochs"] for run in runs if run["resume"]] == [2 * runs[0]["epochs"]] * (
+        network != ("mlp",)
+    )
 
 
 def test_warnings_are_lines_of_the_command(
@@ -565,3 +583,54 @@ def test_a_run_without_results_keeps_those_of_the_run_before(tmp_path: Path, her
     assert failed.returncode == 1
     assert "the loss became" in " ".join(failed.stderr.split())
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_resuming_without_remaining_epochs_keeps_the_record(tmp_path: Path, here: Here) -> None:
+    """Neither the options of the weights nor the suggestions are those that trained nothing."""
+    record = tmp_path / "options.json"
+    arguments = ("train", "mlp", "--width", "8", "--checkpoint", "--output", str(tmp_path))
+    assert here(*arguments, "--epochs", "2").returncode == 0
+    before = record.read_bytes()
+    resumed = (*arguments, "--epochs", "1", "--batch", "50", "--lr", "0.9", "--resume")
+    done = here(*resumed)
+    assert "All 2 epochs are done already" in done.stdout
+    assert record.read_bytes() == before
+    assert "--epochs 4" in done.stdout
+    assert "--batch" not in done.stdout
+    for lost in ("{", '{"options": 3}', None):
+        record.unlink() if lost is None else record.write_text(lost)
+        assert "--epochs 4" in here(*resumed).stdout
+        assert json.loads(record.read_text())["options"]["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "mlp", "--strategy", "fast"),
+        ("train", "mlp", "--device", "foo"),
+        ("train", "mlp", "--strategy", "weight-averaging:7"),
+        ("train", "mlp", "--optimizer", "sgd", "--lr", "1e30"),
+        ("search", "--images", "1442"),
+    ],
+)
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failing_command_leaves_no_new_folder(
+    arguments: tuple[str, ...], exists: bool, tmp_path: Path, here: Here
+) -> None:
+    folder = tmp_path / "runs"
+    if exists:
+        folder.mkdir()
+    assert here(*arguments, "--output", str(folder / "new" / "one")).returncode == 1
+    assert [*tmp_path.rglob("*")] == [folder] * exists
+
+
+def test_a_failing_command_keeps_folders_with_files(tmp_path: Path) -> None:
+
+    def interrupted() -> None:
+        with output_folder(tmp_path / "a" / "b"):
+            (tmp_path / "a" / "report").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a", tmp_path / "a" / "report"]

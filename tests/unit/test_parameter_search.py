@@ -499,7 +499,7 @@ def test_each_network_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
             DataError,
             "a step takes 128 images",
         ),
-        ({"space": {"batch_per_worker": [7]}}, OptionError, "cannot be divided .* images=455 can"),
+        ({"space": {"batch_per_worker": [7]}}, OptionError, "cannot be divided .* 455 images can"),
         ({"space": {"batch_per_worker": [8, 8]}}, OptionError, "must differ"),
         (
             {"space": {"batch_per_worker": [8], "learning_rate": [{}]}},

@@ -62,7 +62,8 @@ def plan(
     picture
         Draw the plan into this SVG file.
     timeline
-        Write a simulated timeline: SVG, or JSON for ui.perfetto.dev.
+        Write a simulated timeline: SVG, or JSON for ui.perfetto.dev. One worker represents all if
+        they are more than 1,024.
     json
         Print one JSON object.
     """

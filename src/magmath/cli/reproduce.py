@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from magmath.cli.output_folder import create_folder
+from magmath.cli.output_folder import output_folder
 from magmath.core.json_text import json_text
 from magmath.errors import OptionError
 
@@ -84,13 +84,13 @@ def reproduce(
             f"reproduce: unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}"
         )
     peer_names = _peers(peers)
-    create_folder(output)
     options = Options(quick, data, peer_names, Console(stderr=True, highlight=False))
-    report = run_experiments(
-        [EXPERIMENTS[name] for name in chosen],
-        options,
-        lambda report: _write(report, output),
-    )
+    with output_folder(output):
+        report = run_experiments(
+            [EXPERIMENTS[name] for name in chosen],
+            options,
+            lambda report: _write(report, output),
+        )
     if json:
         print(json_text(report.as_data() | _only_numbers(report)))
     else:

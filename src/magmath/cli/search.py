@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from magmath.cli.output_folder import create_folder
+from magmath.cli.output_folder import output_folder
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -99,10 +99,12 @@ def search(
     build = _builder(network, optimizer, space["learning_rate"])
     dataset = mm.data.load(data, None if data_path is None else str(data_path))
     folder = output or Path("runs") / f"search-{network}-{data}"
-    create_folder(folder)
     console = Console(stderr=json, highlight=False)
     console.print(dataset, markup=False)
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
+    with (
+        output_folder(folder),
+        Live(console=console, refresh_per_second=4, transient=True) as live,
+    ):
         results = mm.train.search(
             lambda learning_rate: build(dataset, learning_rate),
             dataset.train_images,

@@ -5,6 +5,7 @@ It uses only the public names, as a user's script would.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from cyclopts import App, Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 
-from magmath.cli.output_folder import create_folder
+from magmath.cli.output_folder import output_folder
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train_options import NETWORK, TRAIN_DEFAULTS, TrainOptions
 from magmath.core.json_text import json_text
@@ -47,6 +48,8 @@ _RESOLVED = ("data", "batch", "epochs", "optimizer", "learning_rate", "schedule"
 """The options whose default depends on the network."""
 _MLP = {"width": [128, 128], "activation": "relu"}
 """The defaults of the options that only `mlp` has."""
+_OPTIONS = "options.json"
+"""The file with the options of the weights next to it."""
 
 
 @train_app.command
@@ -131,11 +134,12 @@ def train(
         resolved["data"] if network == "mlp" else f"{network}-{resolved['data']}"
     )
     console = Console(stderr=options.json, highlight=False)
-    result = _run(resolved, settings, folder, console)
+    with output_folder(folder):
+        result = _run(resolved, settings, folder, console)
     if options.json:
         print(json_text(result))
     else:
-        _print_result(result, options.output, console)
+        _print_result(result, folder, console)
 
 
 def resolved_options(network: str, options: TrainOptions) -> dict[str, Any]:
@@ -165,12 +169,13 @@ def _run(
     """Train, save, and return the data that `--json` prints."""
     import magmath as mm
     from magmath.cli.train_data import train_data
+    from magmath.train.checkpoint import epochs_in
 
     data = train_data(options)
-    create_folder(folder)
     console.print(data.description, markup=False)
+    done = epochs_in(folder) if options["resume"] else None
     if options["resume"]:
-        console.print(_resumption(folder, options["epochs"]), markup=False)
+        console.print(_resumption(folder, done, options["epochs"]), markup=False)
     with mm.init(
         options["workers"],
         hosts=options["hosts"],
@@ -178,21 +183,31 @@ def _run(
         seed=options["seed"],
     ):
         network = _build(options, settings, data)
-        save = partial(_save, network, options, data, folder)
+        trains = done is None or done < options["epochs"]
+        recorded = {} if trains else _recorded_options(folder)
+        trained = options if trains else options | {"epochs": done} | recorded
+        record = None if recorded else _content_of_options(trained, data)
+        save = partial(_save, network, record, folder)
         try:
             history = _fit(network, data, options, folder, console)
         except KeyboardInterrupt:
             _save_interrupted(save, network.history, console)
             raise
         files = save(history)
-    return _result(options, data, history, files)
+    return _result(trained, data, history, files)
 
 
-def _resumption(folder: Path, epochs: int) -> str:
-    """Return what `--resume` continues, and what to do if that is nothing."""
-    from magmath.train.checkpoint import epochs_in
+def _recorded_options(folder: Path) -> dict[str, Any]:
+    """Return the options of the run that has trained the weights in a folder; none without a
+    readable record of them."""
+    try:
+        return dict(json.loads((folder / _OPTIONS).read_text())["options"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
-    done = epochs_in(folder)
+
+def _resumption(folder: Path, done: int | None, epochs: int) -> str:
+    """Return what `--resume` continues after so many epochs, and what to do if that is nothing."""
     if done is None:
         return f"There is no checkpoint in {folder}: training starts from the beginning."
     if done >= epochs:
@@ -261,23 +276,20 @@ def _fit(
 
 
 def _save(
-    network: NeuralNetwork,
-    options: dict[str, Any],
-    data: TrainData,
-    folder: Path,
-    history: History,
+    network: NeuralNetwork, record: dict[str, Any] | None, folder: Path, history: History
 ) -> list[Path]:
     """Save the results of a run, and return their files.
 
     All are written together: a run that saves no weights leaves the options of the weights that
-    are in the folder.
+    are in the folder. Without a record of options, the file of a run before it is still true.
     """
-    names = ("history.json", "history.png", "weights.safetensors", "options.json")
+    names = ("history.json", "history.png", "weights.safetensors", _OPTIONS)
     files = [folder / name for name in names]
     history.save(files[0])
     history.plot(files[1])
     network.save(files[2])
-    files[3].write_text(json_text(_content_of_options(options, data)) + "\n")
+    if record is not None:
+        files[3].write_text(json_text(record) + "\n")
     return files
 
 
@@ -326,7 +338,7 @@ def _result(
     }
 
 
-def _print_result(result: dict[str, Any], output: Path | None, console: Console) -> None:
+def _print_result(result: dict[str, Any], folder: Path, console: Console) -> None:
     """Print the accuracy, the saved files, and what to try next."""
     console.print(
         f"\n[bold]Test accuracy {result['test_accuracy']:.2%}[/] on {result['test_images']} images "
@@ -337,11 +349,11 @@ def _print_result(result: dict[str, Any], output: Path | None, console: Console)
     for file in result["files"]:
         console.print(f"  {file}", markup=False)
     console.print("What to try next:")
-    for command, purpose in next_commands(result["options"], output):
+    for command, purpose in next_commands(result["options"], folder):
         console.print(f"  {command}\n      {purpose}", markup=False, soft_wrap=True)
 
 
-def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -> str:
+def command_line(options: dict[str, Any], output: Path, **changes: Any) -> str:
     """Return the command that has these resolved options, some of them changed; without those that
     are the defaults of the network."""
     defaults = resolved_options(options["network"], _DEFAULT_OPTIONS) | _MLP
@@ -363,26 +375,32 @@ def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -
     return shlex.join(words)
 
 
-def next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[str, str]]:
-    """Return suggested next commands, each with its purpose."""
+def next_commands(options: dict[str, Any], folder: Path) -> list[tuple[str, str]]:
+    """Return suggested next commands, each with its purpose.
+
+    One that trains anew has an output folder of its own, so that the results of this run stay.
+    """
+
+    def anew(suffix: str, **changes: Any) -> str:
+        other = folder.with_name(f"{folder.name}-{suffix}")
+        return command_line(options, other, resume=False, **changes)
+
     other_workers = 0 if options["workers"] else 2
-    with_others = command_line(options, output, workers=other_workers, hosts=None, resume=False)
+    with_others = anew(f"workers-{other_workers}", workers=other_workers, hosts=None)
     commands = [(with_others, f"the same with {other_workers} workers")]
+    if options["checkpoint"]:
+        more = command_line(options, folder, epochs=2 * options["epochs"], resume=True)
+        commands.append((more, "more epochs, from the checkpoint"))
     if options["network"] == "mlp":
         layers, width = len(options["width"]), options["width"][0]
         data = "mnist-5k" if options["data"] == "digits" else "digits"
-        wider = command_line(options, output, width=[2 * width] * (layers + 2), resume=False)
         commands += [
-            (wider, "a deeper and wider network"),
+            (anew("wider", width=[2 * width] * (layers + 2)), "a deeper and wider network"),
             (f"magmath train mlp --data {data}", "other images"),
             ("magmath train lenet5 --data mnist-5k", "a convolutional network"),
         ]
     else:
-        more = command_line(options, output, epochs=2 * options["epochs"], resume=True)
-        commands += [
-            (more, "more epochs, from the checkpoint"),
-            ("magmath train --help", "other networks"),
-        ]
+        commands.append(("magmath train --help", "other networks"))
     return [
         *commands,
         ("magmath bench --help", "how fast this machine trains, compared with other frameworks"),

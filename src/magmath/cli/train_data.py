@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 import magmath as mm
-from magmath.cli.train_options import IMAGES
+from magmath.cli.train_options import IMAGES, TrainOptions
 from magmath.data import Dataset
 from magmath.errors import OptionError
 
@@ -25,6 +25,10 @@ _AUGMENTATION = {
 _PLAIN_AUGMENTATION = (1 / 14, False)
 _AUGMENTED = ("cifar-10", "cifar-100", IMAGES)
 """The data sets that are augmented by default."""
+
+
+_DATA_OF_OPTIONS = {"corrupt": (IMAGES,)}
+"""The data sets that take an option, for each option that not all of them take."""
 
 
 @final
@@ -47,7 +51,15 @@ class TrainData:
 
 
 def train_data(options: dict[str, Any]) -> TrainData:
-    """Return the data of the resolved options of `magmath train`."""
+    """Return the data of the resolved options of `magmath train`. Raises OptionError for an option
+    that the data set does not take."""
+    for name, takers in _DATA_OF_OPTIONS.items():
+        default = getattr(TrainOptions, name)
+        if options[name] != default and options["data"] not in takers:
+            raise OptionError(
+                f"--{name} {options[name]}: --data {options['data']} does not take this option; "
+                f"--data {' and '.join(takers)} does"
+            )
     if options["data"] == IMAGES:
         return _photographs(options)
     images = mm.data.load(options["data"], options["data_path"])

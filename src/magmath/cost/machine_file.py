@@ -66,8 +66,8 @@ def load_machine(name: str | os.PathLike[str], workers: int | None = None) -> Ma
     source = packaged if packaged.is_file() else Path(name)
     if not source.is_file():
         raise DataError(
-            f"load_machine: no machine {os.fspath(name)!r}; known are "
-            f"{', '.join(known_machines())}, or give the path of a TOML file"
+            f"load_machine: no machine {os.fspath(name)!r}, and no file of this name exists; known "
+            f"are {', '.join(known_machines())}, or give the path of a TOML file"
         )
     try:
         content = tomllib.loads(source.read_text(encoding="utf-8"))

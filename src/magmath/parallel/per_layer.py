@@ -131,17 +131,18 @@ class Hybrid(PerLayer):
                  "data"
     accumulate   the number of parts of a batch whose gradients are added
 
-    Raises OptionError for a pattern without a layer, and if a layer has fewer outputs or inputs
-    than workers.
+    Raises OptionError without patterns, for one without a layer, and if a layer has fewer outputs
+    or inputs than workers.
     Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
     """
 
     def __init__(self, layers: Mapping[str, str], *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
-        if not isinstance(layers, Mapping) or not all(isinstance(x, str) for x in layers):
+        is_named = isinstance(layers, Mapping) and all(isinstance(x, str) for x in layers)
+        if not is_named or not layers:
             raise OptionError(
-                f"Hybrid: layers must be a dictionary from layers to options, with texts as keys, "
-                f"such as {{'0': 'output'}}, was given {layers!r}"
+                f"Hybrid: layers must be a dictionary from layers to options, not empty, with "
+                f"texts as keys, such as {{'0': 'output'}}, was given {layers!r}"
             )
         for pattern, option in layers.items():
             if option not in COMPARED_OPTIONS:

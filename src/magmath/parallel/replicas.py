@@ -207,7 +207,7 @@ class Replicas(Strategy):
             raise ShapeError(
                 f"{type(self).__name__}: each of {self.replicas} replicas needs an equal part of a "
                 f"batch, was given a batch of {samples} samples; choose a batch size that is a "
-                f"multiple of {self.replicas}, and drop_last=True for a Loader"
+                f"multiple of {self.replicas}; a data.Loader also needs drop_last=True"
             )
         return reshape(x, (self.replicas, samples // self.replicas, *x.shape[1:]))
 

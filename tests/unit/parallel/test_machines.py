@@ -132,7 +132,10 @@ def test_workers_of_this_machine_share_its_memory_as_those_of_a_pool(
 
 
 def test_a_plan_for_too_many_workers_names_this_machine():
-    with pytest.raises(OptionError, match="plan: this machine has .* workers, was asked for"):
+    with pytest.raises(
+        OptionError,
+        match="plan: this machine has .* workers, one for each processor, was asked for",
+    ):
         plan(nn.Dense(64), (64, 64), workers=processor_count() + 1)
 
 

@@ -70,8 +70,12 @@ def test_pictures_and_text(capsys, tmp_path):
     ("arguments", "message"),
     [
         (["lenet6"], "unknown network 'lenet6'; known are"),
-        (["lenet5", "--machine", "abacus"], "no machine 'abacus'; known are"),
+        (
+            ["lenet5", "--machine", "abacus"],
+            "no machine 'abacus', and no file of this name exists; known are",
+        ),
         (["lenet5", "--memory", "0.000001"], "fits 1e-06 GB a worker"),
+        (["lenet5", "--picture", "plan.png"], "must end with .svg"),
         (["lenet5", "--timeline", "step.txt"], "must end with .svg or .json"),
     ],
 )

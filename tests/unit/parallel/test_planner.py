@@ -1,5 +1,6 @@
 """The planner: layer graphs, transfers, exact and bounded assignments, plans."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -364,7 +365,7 @@ def test_workers_of_this_machine_are_its_processors():
     network = mm.nn.Dense(64)
     mm.parallel.plan(network, (512, 64), "here", processors)
     for strategy in ("auto", "data"):
-        with pytest.raises(OptionError, match=f"has {processors} workers, was asked for"):
+        with pytest.raises(OptionError, match=f"has {processors} workers, one for each"):
             mm.parallel.plan(network, (512, 64), "here", processors + 1, strategy=strategy)
 
 
@@ -411,7 +412,7 @@ def test_a_replicated_update_is_hidden_by_the_next_forward_pass():
 def test_bad_arguments():
     with pytest.raises(MagmathError, match="needs a module"):
         mm.parallel.plan("alexnet", (1, 2))
-    with pytest.raises(DataError, match="no machine 'abacus'"):
+    with pytest.raises(DataError, match="no machine 'abacus', and no file of this name exists"):
         mm.parallel.plan(mm.nn.Dense(2), (1, 2), "abacus")
     with pytest.raises(DataError, match="the number of workers as workers="):
         mm.parallel.plan(mm.nn.Dense(2), (1, 2), 8)
@@ -448,7 +449,20 @@ def test_files(tmp_path):
     assert "traceEvents" in (tmp_path / "step.json").read_text()
     with pytest.raises(MagmathError, match="must end with"):
         plan.save_timeline(tmp_path / "step.txt")
+    with pytest.raises(OptionError, match=r"save_svg: the name of the file must end with .svg, "):
+        plan.save_svg(tmp_path / "plan.png")
+    assert not (tmp_path / "plan.png").exists()
     assert plan.as_data()["workers"] == 2
+
+
+@pytest.mark.parametrize("workers", [1024, 1025])
+def test_one_worker_represents_very_many_in_a_file(workers, tmp_path):
+    plan = mm.parallel.plan(mm.nn.Dense(8), (workers, 4), "dgx-h200", workers, strategy="data")
+    plan.save_timeline(tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert len({event["pid"] for event in events}) == (workers if workers <= 1024 else 1)
+    ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+    assert max(ends) == pytest.approx(1e6 * plan.timeline().seconds)
 
 
 def test_slow_workers_of_a_plan_are_checked(tmp_path):

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any, final
+from pathlib import Path
+from typing import Any, Final, final
 
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
@@ -40,7 +41,10 @@ from magmath.parallel.planner.plan_output import plan_svg, plan_text, seconds_te
 from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.slowdown import checked_slowdown
-from magmath.parallel.simulator.timeline import save_timeline, write_file
+from magmath.parallel.simulator.timeline import check_file, save_timeline
+
+MAX_SAVED_WORKERS: Final = 1024
+"""The most workers that a file shows each on its own."""
 
 
 @final
@@ -197,14 +201,20 @@ class Plan:
     def save_svg(self, path: str | os.PathLike[str]) -> None:
         """Write a picture of the plan: the layers, their divisions and their times.
 
-        Raises OptionError if the folder does not exist.
+        Raises OptionError if the name does not end with .svg, or the folder does not exist.
         """
-        write_file("save_svg", path, plan_svg(self.layers, self.heading, len(self.mesh.shape)))
+        check_file("save_svg", path, [".svg"])
+        text = plan_svg(self.layers, self.heading, len(self.mesh.shape))
+        Path(path).write_text(text, encoding="utf-8")
 
     def save_timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write the simulated timeline of some steps of all workers, as `parallel.save_timeline`
-        does."""
-        save_timeline(self.timeline(), path)
+        """Write the simulated timeline of some steps, as `parallel.save_timeline` does.
+
+        It has all workers if these are at most 1,024, otherwise one, which represents all: they
+        take the same time, and the file would have 5 kB or more for each of them.
+        """
+        every_worker = self.mesh.workers <= MAX_SAVED_WORKERS
+        save_timeline(self.simulate(every_worker=every_worker).timeline, path)
 
     def __str__(self) -> str:
         return plan_text(self.layers, self.heading)
@@ -285,11 +295,10 @@ def plan_graph(
     fields of `CostModel`."""
     workers = require_integer("plan: workers", workers, 1)
     described = machine if isinstance(machine, Machine) else load_machine(machine, workers)
-    if workers > (capacity := described.max_workers):
+    if workers > described.max_workers:
         raise OptionError(
-            f"plan: {_machine_name(machine, described)} has {capacity} workers, was asked for "
-            f"{workers}; plan fewer, or for a machine whose outermost level has fan_out 0, for any "
-            f"number of units"
+            f"plan: {_capacity(machine, described)}, was asked for {workers}; plan fewer, or for a "
+            f"machine whose outermost level has fan_out 0, for any number of units"
         )
     costs = CostModel(described, **model)
     if memory is not None and memory != inf:
@@ -315,8 +324,11 @@ def plan_graph(
     return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
 
 
-def _machine_name(machine: str | os.PathLike[str] | Machine, described: Machine) -> str:
-    return "this machine" if machine == HERE else described.source
+def _capacity(machine: str | os.PathLike[str] | Machine, described: Machine) -> str:
+    """Return how many workers a machine has, as text."""
+    if machine == HERE:
+        return f"this machine has {described.max_workers} workers, one for each processor"
+    return f"{described.source} has {described.max_workers} workers"
 
 
 def _check_division(candidate: MeshCandidate, strategy: str) -> None:

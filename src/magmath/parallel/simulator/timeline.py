@@ -41,23 +41,23 @@ def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
     Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings, and for a folder that
     does not exist.
     """
-    file = Path(path)
     writers = {".svg": timeline_svg, ".json": perfetto}
-    if file.suffix not in writers:
+    suffix = check_file("save_timeline", path, writers)
+    Path(path).write_text(writers[suffix](timeline), encoding="utf-8")
+
+
+def check_file(operation: str, path: str | os.PathLike[str], suffixes: Collection[str]) -> str:
+    """Return the suffix of a file that is to be written. Raises OptionError, which names the
+    operation, for other suffixes, and if its folder does not exist."""
+    file = Path(path)
+    if file.suffix not in suffixes:
         raise OptionError(
-            f"save_timeline: the name of the file must end with .svg or .json, was given "
+            f"{operation}: the name of the file must end with {' or '.join(suffixes)}, was given "
             f"{os.fspath(path)!r}"
         )
-    write_file("save_timeline", path, writers[file.suffix](timeline))
-
-
-def write_file(operation: str, path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file. Raises OptionError, which names the operation, if its folder does not
-    exist."""
-    file = Path(path)
     if not file.parent.is_dir():
         raise OptionError(f"{operation}: the folder {file.parent} does not exist; create it first")
-    file.write_text(text, encoding="utf-8")
+    return file.suffix
 
 
 def perfetto(timeline: Timeline) -> str:

@@ -119,6 +119,6 @@ class Amount:
         fitting = common * max(1, images // passes // common) * passes
         raise OptionError(
             f"search: {images} images cannot be divided into equal epochs of at most {available} "
-            f"images for steps of {', '.join(map(str, sorted(steps)))} images; images={fitting} "
-            f"can, or other batches"
+            f"images for steps of {', '.join(map(str, sorted(steps)))} images; {fitting} images "
+            f"can, or choose other batches"
         )
