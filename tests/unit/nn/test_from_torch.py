@@ -772,7 +772,7 @@ def test_operators_of_two_tensors_have_the_types_and_values_of_pytorch(dtype: st
 def test_results_that_are_not_computed_are_named() -> None:
     x = torch.ones(1, 1, 4, 4)
     positions = nn.MaxPool2d(2, return_indices=True)
-    with pytest.raises(MagmathError, match="positions of maxima; return the first result alone"):
+    with pytest.raises(MagmathError, match="positions of maxima; use the first result alone"):
         from_torch(positions, x)(x)
     projected = nn.LSTM(3, 4, proj_size=2)
     with pytest.raises(MagmathError, match="proj_size"):
