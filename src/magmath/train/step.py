@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, final
+from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
@@ -152,8 +153,9 @@ class TrainingStep:
         self.training = Training.of(self._module, self._optimizer, self.settings.loss_scale)
         """The module and the optimizer, for the strategy."""
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
-        self._assigned: dict[Variable, None] = {}
-        """The variables that the module or the loss assigns."""
+        self._assigned: dict[ref[Variable], None] = {}
+        """The variables that the module or the loss assigns. The trace refers to them: if nothing
+        else does, they are local to it."""
         self._place_variables()
         with watching_updates():
             self._trace_steps()
@@ -176,7 +178,8 @@ class TrainingStep:
         """The variables outside of the module that the steps assign, such as a queue of the loss,
         in the order of their first assignments."""
         of_module = {id(v) for _, v in self._variables_of_module()}
-        return [v for v in self._assigned if id(v) not in of_module]
+        assigned = [v for x in self._assigned if (v := x()) is not None]
+        return [v for v in assigned if id(v) not in of_module]
 
     def _variables_of_module(self) -> list[tuple[str, Variable]]:
         """Return the parameters, buffers and random states of the module, with their paths."""
@@ -260,7 +263,7 @@ class TrainingStep:
             can_loop = not self.strategy.is_asynchronous
             with tracing.tracing(Trace(step=counter, can_loop=can_loop)) as trace:
                 emitted = self._trace_values(placeholders, samples_per_step, exchanges)
-            trace.check_updates("fit")
+            trace.check_effects("fit")
         pairs = dict(trace.assigned)
         if samples_per_step == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
@@ -304,7 +307,7 @@ class TrainingStep:
             with tracing.calling(f"fit compiles the loss {name_of(self._given_loss)!r}"):
                 loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         new = [leaf for leaf, value in trace.assigned.items() if former.get(leaf) is not value]
-        self._assigned |= dict.fromkeys([trace.read[leaf] for leaf in new])
+        self._assigned |= dict.fromkeys([ref(trace.read[leaf]) for leaf in new])
         return scalar_loss("fit", loss), operands[0]
 
     def _step_in_epoch(self, samples_per_step: int) -> Node:

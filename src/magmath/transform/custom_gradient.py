@@ -104,7 +104,7 @@ def _trace_pullback(
             None if x is None else _conjugate(x.node) for x in _entries(returned, positional)
         ]
     del returned  # the check counts references
-    scope.check_updates(_NAME)
+    scope.check_effects(_NAME)
     if scope.assigned:
         names = ", ".join([scope.read[leaf].name for leaf in scope.assigned])
         raise TracingError(

@@ -68,7 +68,7 @@ class TracedCall:
             return
         del arguments
         self.nodes, self.tree, self.updated, self.rebound = traced
-        self.trace.check_updates("compile")
+        self.trace.check_effects("compile")
         nodes = set(topological(self.outputs, pending=True))
         self.uncompared = effects.add_reads_to(self.trace, nodes)
         self.outside = _outside(self.outputs, new_nodes)

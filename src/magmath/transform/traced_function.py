@@ -151,7 +151,7 @@ def trace_function(
         arguments = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
         nodes, returned = result_nodes(name, function, function(*unflatten(tree, arguments)))
     del arguments
-    scope.check_updates(name)
+    scope.check_effects(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
     return TracedFunction(returned, nodes, assigned, scope.drawn, list(scope.moved))
 

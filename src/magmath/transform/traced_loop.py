@@ -50,7 +50,7 @@ def trace_loop(
         following = checked_states("while_loop", body(value), tree, states)
         del value
         next_holds = holds(unflatten(tree, [Array(x) for x in following]))
-    scope.check_updates("while_loop")
+    scope.check_effects("while_loop")
     step = _StepWithEffects(scope, starts, following, [next_holds, *scope.drawn])
     loop_body, captured = step.loop_body()
     initial = [*[x.node for x in states], *step.initial_effects()]
@@ -86,10 +86,10 @@ def trace_scan(
             following, collected = step_function(
                 [Array(x) for x in starts], [Array(x) for x in read], number
             )
-        scope.check_updates(name)
+        scope.check_effects(name)
     except Exception:  # unrolled, the body works, or raises an error that tells more
         with suppress(MagmathError):
-            scope.check_updates(name)
+            scope.check_effects(name)
         return None
     step = _StepWithEffects(scope, starts, following, [*collected, *scope.drawn])
     scanned, captured = step.scan_body(read, number, len(collected))

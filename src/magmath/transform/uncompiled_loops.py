@@ -111,7 +111,7 @@ class _TracedLoopStep:
             values = [Array(x) for x in self.states]
             self.following, self.collected = step_function(values, read, self.number)
         del values, read
-        self.trace.check_updates(name)
+        self.trace.check_effects(name)
 
     def results(self, inputs: Sequence[Node], steps: int, *, reverse: bool) -> list[Node] | None:
         """Return the results of the loop as nodes of the graph; None if it cannot be one.

@@ -84,6 +84,8 @@ class Variable(Array):
         self.pending_update = None
         self.view_of = self._kept = None
         self.set_value(data)
+        if (trace := tracing.current()) is not None:
+            trace.add_variable(self)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from magmath.engine.run_numbers import (
     return_reservations,
 )
 from magmath.engine.traces.drawn_streams import Draws, Stream, StreamPosition, Streams
+from magmath.engine.traces.local_variables import LocalVariables, MadeVariable
 from magmath.engine.traces.updated_arrays import Updates
 from magmath.graph import Node
 from magmath.ops.leaves import scalar, version
@@ -89,8 +90,13 @@ class TraceScope(ABC):
         """Record the in-place update of an array; `former` is its former node."""
         self._updates.add(array, former)
 
-    def check_updates(self, function: str) -> None:
-        """Raise TracingError if the function has updated an array that exists outside of it.
+    @abstractmethod
+    def add_variable(self, variable: MadeVariable) -> None:
+        """Record a variable that the function makes."""
+
+    def check_effects(self, function: str) -> None:
+        """Raise TracingError if the function has updated an array that exists outside of it, or if
+        a program would assign a variable that exists in the function alone.
 
         The caller must hold no references to the arguments and results of the function. Restores
         the former values of the updated arrays.
@@ -186,6 +192,7 @@ class Trace(TraceScope):
         self.is_outdated = False
         """True if another trace uses other variables, since some were replaced during this one."""
         self._uses_gradients = False
+        self._local_variables = LocalVariables()
         self._step = step
         self._draws: dict[int, Draws] = {}
 
@@ -193,6 +200,13 @@ class Trace(TraceScope):
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
+
+    def add_variable(self, variable: MadeVariable) -> None:
+        self._local_variables.add(variable)
+
+    def check_effects(self, function: str) -> None:
+        super().check_effects(function)
+        self._local_variables.check(function, self.assigned)
 
     def mark_outdated(self) -> None:
         self.is_outdated = True
@@ -300,6 +314,10 @@ class Scope(TraceScope):
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
+
+    def add_variable(self, variable: MadeVariable) -> None:
+        if self.outer is not None:
+            self.outer.add_variable(variable)
 
     def mark_outdated(self) -> None:
         if self.outer is not None:

@@ -34,7 +34,7 @@ class Updates:
     def _are_outside(self) -> bool:
         """Return True if an array has references other than those of its updates."""
         return any(
-            getrefcount(array) > _ALONE + sum(other is array for other, _ in self._updated)
+            getrefcount(array) > ALONE + sum(other is array for other, _ in self._updated)
             for array, _ in self._updated
         )
 
@@ -51,7 +51,7 @@ class Updates:
         while updated:
             array, former = updated.pop()
             count = sum(other is array for other, _ in updated)
-            if getrefcount(array) > _ALONE + count:
+            if getrefcount(array) > ALONE + count:
                 array.replace_node(former)
                 outside = array
         if outside is not None:
@@ -67,4 +67,4 @@ def _alone() -> int:
     return getrefcount(value)
 
 
-_ALONE = _alone()  # reference count of an object with a single local name
+ALONE = _alone()  # reference count of an object with a single local name
