@@ -121,3 +121,13 @@ def test_models_of_other_programs(tmp_path: Path) -> None:
         np.testing.assert_allclose(converted.eval()(X), outputs, atol=1e-9)
         to_onnx(ours, tmp_path / "x.onnx", X)
         np.testing.assert_allclose(from_onnx(tmp_path / "x.onnx")(X), ours.eval()(X), atol=1e-9)
+
+
+def test_a_layer_that_counts_batches_is_made_before_the_pool() -> None:
+    """It stores nothing in the pool that another one replaces."""
+    norm = nn.BatchNorm(momentum=None)
+    with mm.init(workers=2, launcher="threads", device="cpu"):
+        x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+        norm(mm.asarray(x))
+        np.testing.assert_allclose(norm.running_mean, x.mean(0), rtol=1e-5)
+        assert norm.num_batches_tracked.tolist() == 1

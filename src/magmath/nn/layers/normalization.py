@@ -144,7 +144,7 @@ class BatchNorm(Module):
         self.running_mean: Buffer | None = deferred(zeros, Buffer) if running_moments else None
         self.running_variance: Buffer | None = deferred(ones, Buffer) if running_moments else None
         if running_moments and momentum is None:
-            self.num_batches_tracked = Buffer(0, dtype=int64)
+            self.num_batches_tracked = deferred(zeros, Buffer)
 
     def __call__(self, x: Array) -> Array:
         """(N, channels, …) → the same shape."""
@@ -158,6 +158,7 @@ class BatchNorm(Module):
         self.materialize(
             weight=channels, bias=channels, running_mean=channels, running_variance=channels
         )
+        self.materialize(dtype=int64, num_batches_tracked=())
         x = layer_input(
             "BatchNorm", x, self.weight if self.running_mean is None else self.running_mean
         )
