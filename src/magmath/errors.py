@@ -87,7 +87,12 @@ class DeviceError(MagmathError, RuntimeError):
 
 
 class MemoryLimitError(MagmathError, MemoryError):
-    """An allocation would exceed the memory limit; names the largest holders."""
+    """An allocation would exceed the memory limit; names the largest holders.
+
+    is_uniform  True if every worker refuses the allocation
+    """
+
+    is_uniform = False
 
 
 class WorkerError(MagmathError, RuntimeError):

@@ -71,7 +71,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """
         if self._array_id is None:
             assert self.host_array is not None
-            self._array_id = self.pool.store(self.host_array, self.layout, user_line_text())
+            line = "" if self.pool.is_inline else user_line_text()
+            self._array_id = self.pool.store(self.host_array, self.layout, line)
             self.owner = self.pool.track_owner(self, self._array_id)
             if self.pool.is_inline:
                 self.host_array = None  # programs may write into the worker's copy: that is read

@@ -316,5 +316,5 @@ class Heap:
             f"reserved); largest holders: {holders or 'none'}; free arrays, divide them over "
             f"workers on more hosts, or raise memory_limit"
         )
-        error.is_uniform = True  # type: ignore[attr-defined]
+        error.is_uniform = True
         return error

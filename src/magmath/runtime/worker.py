@@ -259,7 +259,7 @@ class Worker:
         except MemoryLimitError as error:
             if command.line:
                 error.user_line = command.line  # type: ignore[attr-defined]
-            if getattr(error, "is_uniform", False):
+            if error.is_uniform:
                 error.is_in_step = True  # type: ignore[attr-defined]
             raise
         layout = stored.layout

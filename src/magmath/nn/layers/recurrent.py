@@ -9,6 +9,7 @@ from typing import Any, final
 from magmath.api.creation import DTypeLike
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import takes_options_of
 from magmath.graph import Shape
 from magmath.nn import recurrence
 from magmath.nn.initializers import Uniform
@@ -122,20 +123,10 @@ class RNN(_Recurrent):
     activation     "tanh" or "relu"
     """
 
-    def __init__(
-        self,
-        units: int,
-        *,
-        layers: int = 1,
-        bidirectional: bool = False,
-        dropout: float = 0.0,
-        bias: bool = True,
-        activation: str = "tanh",
-    ) -> None:
-        self.kind = recurrence.simple(activation, "RNN")
-        super().__init__(
-            units, layers=layers, bidirectional=bidirectional, dropout=dropout, bias=bias
-        )
+    @takes_options_of(_Recurrent.__init__)
+    def __init__(self, units: int, *, activation: str = "tanh", **options: Any) -> None:
+        self.activation, self.kind = activation, recurrence.simple(activation, "RNN")
+        super().__init__(units, **options)
 
 
 @final
@@ -192,7 +183,7 @@ class RNNCell(_Cell):
     """
 
     def __init__(self, units: int, *, bias: bool = True, activation: str = "tanh") -> None:
-        self.kind = recurrence.simple(activation, "RNNCell")
+        self.activation, self.kind = activation, recurrence.simple(activation, "RNNCell")
         super().__init__(units, bias=bias)
 
 
